@@ -5,6 +5,7 @@ use rpc_transport::rdma::ConsideredMode;
 use rpcrdma_compare::{Op, operation};
 use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::Access;
+use rpcrdma_setup::catalog::{Catalog, Features, Tuning};
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use rpcrdma_setup::units::show_size;
@@ -18,9 +19,10 @@ use crate::output;
 ///
 /// # Errors
 /// An option cannot be used here, or an operation cannot be transferred.
-pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    let access = args.mount.planned()?;
-    let (setting, costs) = setting(args, &access)?;
+pub(crate) fn run(args: &ExplainArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.planned(catalog)?;
+    let tuning = args.mount.tuning.tuning(catalog)?;
+    let (setting, costs) = setting(args, &access, &tuning)?;
     output::line(costs.table())?;
     for (index, &asked) in args.ops.iter().enumerate() {
         let op = asked.limited(access.mount.attach.rsize, access.mount.attach.wsize);
@@ -57,7 +59,11 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// Returns the simulated client and server with these options. The server supports all features
 /// unless options say less.
-fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Failure> {
+fn setting(
+    args: &ExplainArgs,
+    access: &Access,
+    tuning: &Tuning,
+) -> Result<(Setting, Costs), Failure> {
     if access.mount.proto == Proto::Tcp {
         let text = "over TCP there is one way only: explain is about NFS over RDMA";
         return Err(Failure::usage(text));
@@ -74,23 +80,27 @@ fn setting(args: &ExplainArgs, access: &Access) -> Result<(Setting, Costs), Fail
         requester: access.rdma.common.clone(),
         ..Setting::default()
     };
-    let has_features = |features: RoundTripFeatures| !features.is_none();
     let leaves_out = !setting
         .requester
         .protocols
         .has_operations(|known| known == version);
-    if leaves_out && args.server_features.is_some_and(has_features) {
+    let offered = args.server_features.as_ref();
+    if leaves_out && offered.is_some_and(|features| !features.is_none()) {
         let text = "--server-features: of version 2, which rpcrdma=1 leaves out";
         return Err(Failure::usage(text));
     }
-    setting.responder.protocols =
-        rpcrdma_protocols::standard(&args.server_features.unwrap_or(RoundTripFeatures::ALL));
+    let all = || Features::from(RoundTripFeatures::ALL);
+    let offered = offered.cloned().unwrap_or_else(all);
+    setting.responder.protocols = tuning.protocols(&offered);
     args.inline.apply(&mut setting.responder);
     access
         .mount
         .inline
         .unwrap_or(args.inline)
         .apply(&mut setting.requester);
+    for end in [&mut setting.requester, &mut setting.responder] {
+        tuning.apply(end);
+    }
     // These are the costs that a real client with these options would use. The simulation's own
     // times do not matter.
     let costs = match access.device.class_costs() {
@@ -180,7 +190,7 @@ fn only_what_matters(args: &ExplainArgs, mount: &MountOptions) -> Result<(), Fai
     match given.into_iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(Failure::Usage(format!(
             "{name}: changes nothing in how an operation is carried; what does are rpcrdma=, features=, \
-             inline=, rsize=, wsize=, --inline, --server-features, --delay, --rate and --costs"
+             inline=, rsize=, wsize=, --inline, --server-features, --credits, --set, --delay, --rate and --costs"
         ))),
         None => Ok(()),
     }

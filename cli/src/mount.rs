@@ -20,6 +20,7 @@ use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Options, Umount};
 use rpc_transport::limits::raise_descriptors;
 use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::fuse::fuse_options;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
@@ -36,9 +37,9 @@ const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The beginning of the names by which mount(8) calls its helpers.
 const HELPER: &[u8] = b"mount.";
 
-/// Returns the arguments of this program, those of a helper of mount(8) as those of `mount`.
-pub(crate) fn arguments() -> Vec<OsString> {
-    as_helper(std::env::args_os(), rustix::process::geteuid().is_root())
+/// Returns the arguments of a program, those of a helper of mount(8) as those of `mount`.
+pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    as_helper(given, rustix::process::geteuid().is_root())
 }
 
 /// Turns the arguments of a helper of mount(8), `SOURCE DIRECTORY [-sfnv] [-N NS] [-o OPTIONS] [-t
@@ -97,13 +98,19 @@ fn defaults_of_mount(args: &[OsString]) -> Vec<OsString> {
     }
 }
 
-/// Mounts an export. With `verbose`, prints what is in use, and the reasons.
+/// Mounts an export. `words` are the arguments of this program. With `verbose`, prints what is in use,
+/// and the reasons.
 ///
 /// # Errors
 /// The export could not be mounted.
-pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failure> {
+pub(crate) fn mount(
+    args: &MountCommandArgs,
+    catalog: &Catalog,
+    words: &[OsString],
+    verbose: bool,
+) -> Result<(), Failure> {
     // Errors in what was typed come before anything is started. The notes come later, once.
-    args.mount.check()?;
+    args.mount.check(catalog)?;
     let options = args.mount.options.join(",");
     if options.split(',').any(|option| option == "remount") {
         return remount(args, &options);
@@ -111,8 +118,8 @@ pub(crate) fn mount(args: &MountCommandArgs, verbose: bool) -> Result<(), Failur
     let url = NfsUrl::from_source(&args.url);
     let url = url.context(&args.url).map_err(usage)?;
     match args.foreground || args.background {
-        true => serve(args, &url, verbose),
-        false => in_background(),
+        true => serve(args, catalog, &url, verbose),
+        false => in_background(words),
     }
 }
 
@@ -141,9 +148,9 @@ fn with_background(mut args: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Starts the process in the background, and waits until it has mounted the export.
-fn in_background() -> Result<(), Failure> {
+fn in_background(words: &[OsString]) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let args = with_background(arguments());
+    let args = with_background(words.to_vec());
     let mut command = Command::new(program);
     command
         .args(args.into_iter().skip(1))
@@ -200,7 +207,12 @@ fn wait_until_mounted(child: &mut Child) -> io::Result<ChildOutput> {
 }
 
 /// Mounts an export, and serves the mount until it is unmounted.
-fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Failure> {
+fn serve(
+    args: &MountCommandArgs,
+    catalog: &Catalog,
+    url: &NfsUrl,
+    verbose: bool,
+) -> Result<(), Failure> {
     // Opened first: a log that cannot be opened is an error before anything is mounted.
     let log = match args.background {
         true => Some(open_log(args.log.as_deref())?),
@@ -209,7 +221,7 @@ fn serve(args: &MountCommandArgs, url: &NfsUrl, verbose: bool) -> Result<(), Fai
     // Each connection takes descriptors (`nconnect=`); open files take none.
     let (descriptors, raised) = raise_descriptors();
     tracing::debug!(descriptors, ?raised, "limit on open files");
-    let mut access = args.mount.access()?;
+    let mut access = args.mount.access(catalog)?;
     access.give_up_after = Some(match access.mount.hard {
         true => FOR_EVER,
         // As long as the retransmissions of one call take.

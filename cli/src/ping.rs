@@ -12,6 +12,7 @@ use rpc_transport::CallError;
 use rpcrdma_compare::{Latency, Op, Target};
 use rpcrdma_programs::callbacks::{self, Answers, MAX_LEN, MAX_ORDERED, Order};
 use rpcrdma_setup::access::{Access, Mounted, Reached};
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
 
@@ -31,8 +32,8 @@ const BAR: u64 = 50;
 ///
 /// # Errors
 /// The server cannot be reached, or a call fails.
-pub(crate) fn run(args: &PingArgs, verbose: bool) -> Result<(), Failure> {
-    let mut access = args.mount.access()?;
+pub(crate) fn run(args: &PingArgs, catalog: &Catalog, verbose: bool) -> Result<(), Failure> {
+    let mut access = args.mount.access(catalog)?;
     only_what_matters(args, &access.mount)?;
     let has_data = matches!(args.op, PingOp::Read | PingOp::Write);
     if args.size.is_some() && !has_data && !args.callbacks {

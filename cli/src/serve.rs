@@ -17,8 +17,9 @@ use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_programs::callbacks::Orders;
-use rpcrdma_protocols::RoundTripFeatures;
+use rpcrdma_protocols::{RoundTripFeatures, Side};
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
+use rpcrdma_setup::catalog::{Catalog, Features};
 use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
@@ -42,9 +43,16 @@ const MEMORY_PATH: &str = "/memory";
 ///
 /// # Errors
 /// An export or an address cannot be used.
-pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
-    if let Some(features) = args.features.filter(|features| !features.is_none())
-        && !rpcrdma_protocols::base().has_operations(|version| args.rpcrdma.contains(version))
+pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let tuning = args.tuning.tuning(catalog)?;
+    tuning.check_for(Side::Server)?;
+    let versions = args.rpcrdma.clone().unwrap_or_default();
+    let all = || Features::from(RoundTripFeatures::ALL);
+    let features = args.features.clone().unwrap_or_else(all);
+    let protocols = tuning.protocols(&features);
+    if args.features.is_some()
+        && !features.is_none()
+        && !protocols.has_operations(|version| versions.contains(version))
     {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
@@ -88,21 +96,20 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let receives = limits.receives / loops;
     let mut rdma_options = RdmaServerOptions {
-        versions: args.rpcrdma.clone(),
+        versions,
         max_receive_memory: receives,
         max_connections: limits.accepted(),
         budget: limits.budget.clone(),
         give_back_after: Some(GIVE_BACK_AFTER),
-        ..RdmaServerOptions::new(rpcrdma_protocols::base())
+        ..RdmaServerOptions::new(protocols)
     };
     let costs = CostsArg::load(args.costs.as_ref())?;
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     note_other_delay(args.delay, &costs.model());
-    rdma_options.common.protocols =
-        rpcrdma_protocols::standard(&args.features.unwrap_or(RoundTripFeatures::ALL));
     if let Some(sizes) = args.inline {
         sizes.apply(&mut rdma_options.common);
     }
+    tuning.apply_to_server(&mut rdma_options);
     if args.callbacks {
         rdma_options.common.callbacks = CALLBACKS;
     }

@@ -6,6 +6,7 @@ use std::thread;
 use rdma::Tap;
 use rdma_capture::Origin;
 use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::units::count;
 use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, VersionsOf, running, sweep};
 
@@ -18,21 +19,33 @@ use crate::output;
 ///
 /// # Errors
 /// A seed failed, or standard output cannot be written to.
-pub(crate) fn run(args: &SimArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &SimArgs, catalog: &Catalog) -> Result<(), Failure> {
     if args.seed.is_none() && args.capture.capture.is_some() {
         return Err(Failure::usage(
             "--capture needs --seed: one run is captured",
         ));
     }
-    name_seed_on_panic(args.swarm());
+    let how = How {
+        swarm: args.swarm(catalog)?,
+        selection: args.selection(),
+    };
+    name_seed_on_panic(how.clone());
     match args.seed {
-        Some(seed) => one(seed, args),
-        None => many(args),
+        Some(seed) => one(seed, args, &how),
+        None => many(args, &how),
     }
 }
 
+/// How all seeds are run.
+#[derive(Clone, Debug)]
+struct How {
+    swarm: Swarm,
+    /// The options for what a program adds, and for settings.
+    selection: String,
+}
+
 /// Returns the command that repeats a seed with a full log.
-fn again(seed: u64, swarm: Swarm) -> String {
+fn again(seed: u64, How { swarm, selection }: &How) -> String {
     let resizing = if swarm.resizing { " --resizing" } else { "" };
     let features = match swarm.features {
         FeaturesOf::Seed => String::new(),
@@ -45,38 +58,38 @@ fn again(seed: u64, swarm: Swarm) -> String {
         VersionsOf::Wg => format!(" --rpcrdma {WG}"),
     };
     let hostile = if swarm.hostile { " --hostile" } else { "" };
-    format!("rpcrdma sim{resizing}{features}{versions}{hostile} --seed {seed} --explain")
+    format!("rpcrdma sim{resizing}{features}{versions}{hostile}{selection} --seed {seed} --explain")
 }
 
 /// Prints the seed on a panic, which is a failure too and may end the program.
-fn name_seed_on_panic(swarm: Swarm) {
+fn name_seed_on_panic(how: How) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         report(info);
         if let Some(seed) = running() {
             output::note(format_args!(
                 "seed {seed} panicked; once more: {}",
-                again(seed, swarm)
+                again(seed, &how)
             ));
         }
     }));
 }
 
-fn one(seed: u64, args: &SimArgs) -> Result<(), Failure> {
+fn one(seed: u64, args: &SimArgs, how: &How) -> Result<(), Failure> {
     let capture = capture::open(&args.capture, capture::Clock::Virtual)?;
     let report = match &capture {
         Some(capture) => {
             interrupt::handle()?;
             let tap = || Box::new(capture.tap("server", Origin::Messages)) as Box<dyn Tap>;
-            rpcrdma_sim::run_tapped(args.swarm(), seed, args.explain, Some(&tap))
+            rpcrdma_sim::run_tapped(how.swarm, seed, args.explain, Some(&tap))
         }
-        None => rpcrdma_sim::run(args.swarm(), seed, args.explain),
+        None => rpcrdma_sim::run(how.swarm, seed, args.explain),
     };
     let outcome = match report.violations.len() {
         0 => Ok(()),
         count => Err(Failure::Work(format!(
             "seed {seed}: {count} violations; once more: {}",
-            again(seed, args.swarm())
+            again(seed, how)
         ))),
     };
     output::ended(outcome, print(&report))
@@ -118,14 +131,14 @@ fn folded(log: &str) -> String {
     folded
 }
 
-fn many(args: &SimArgs) -> Result<(), Failure> {
+fn many(args: &SimArgs, how: &How) -> Result<(), Failure> {
     let processors = || thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(processors, usize::from);
     let mut written = Ok(());
-    let summary = sweep(args.swarm(), args.seeds.clone(), threads, |report| {
+    let summary = sweep(how.swarm, args.seeds.clone(), threads, |report| {
         // Threads still report the seeds that they run when the output has ended.
         if written.is_ok() {
-            written = found(&report, args.swarm());
+            written = found(&report, how);
         }
         written.is_ok()
     });
@@ -133,7 +146,7 @@ fn many(args: &SimArgs) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(Failure::Work(format!("{failed} seeds found violations"))),
     };
-    let printed = written.and_then(|()| print_summary(&summary, args.swarm()));
+    let printed = written.and_then(|()| print_summary(&summary, how.swarm));
     output::ended(outcome, printed)
 }
 
@@ -177,12 +190,12 @@ fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
     }
 }
 
-fn found(report: &Report, swarm: Swarm) -> Result<(), Failure> {
+fn found(report: &Report, how: &How) -> Result<(), Failure> {
     let Some(violation) = report.violations.first() else {
         return Ok(());
     };
     output::line(format_args!("seed {}: {violation}", report.seed))?;
-    output::line(format_args!("  once more: {}", again(report.seed, swarm)))
+    output::line(format_args!("  once more: {}", again(report.seed, how)))
 }
 
 #[cfg(test)]

@@ -17,13 +17,14 @@
 //!
 //! ```no_run
 //! use rpcrdma_compare::{Comparison, OpName, Options, serve_child};
+//! use rpcrdma_setup::catalog::Catalog;
 //!
 //! fn main() -> Result<(), rpcrdma_setup::Failure> {
 //!     let words: Vec<String> = std::env::args().collect();
 //!     if let [_, first, served] = &words[..]
 //!         && first == "serve"
 //!     {
-//!         return serve_child(served);
+//!         return serve_child(served, &Catalog::standard());
 //!     }
 //!     let options = Options {
 //!         ops: vec![OpName::Null, OpName::Read],
@@ -109,7 +110,7 @@ use summary::Carried;
 use targets::Setting;
 pub use task::serve_child;
 use tcp_baseline::TcpBaseline;
-pub use variant::Variant;
+pub use variant::{AddedVariant, Variant};
 
 /// A validated description of what to measure.
 #[derive(Clone, Debug)]

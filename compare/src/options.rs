@@ -8,6 +8,7 @@ use std::time::Duration;
 use rdma_capture::Capture;
 use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::Tuning;
 use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
@@ -105,6 +106,8 @@ pub struct Options {
     pub inline: u64,
     /// The lengths of receives, in bytes, that all variants have in turn, instead of their usual ones.
     pub receives: Vec<u32>,
+    /// What is selected for both ends of all variants, beside what distinguishes these.
+    pub tuning: Tuning,
     /// Whether iWARP frames have CRCs.
     pub crc: bool,
     /// The congestion control of all TCP connections: of the iwarp device, of NFS over TCP, and of
@@ -159,6 +162,7 @@ impl Default for Options {
             rate: None,
             inline: 4096,
             receives: Vec::new(),
+            tuning: Tuning::default(),
             crc: false,
             congestion: None,
             busy_poll: false,

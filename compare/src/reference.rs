@@ -20,7 +20,7 @@ pub(crate) use change::{Change, Outcome};
 const SAME: [&str; 5] = ["op", "size", "transfer_mode", "device", "mode"];
 /// The keys of the measurement conditions. A difference is reported, because it alone can change
 /// the figures, and the row is not tested.
-const CONDITIONS: [&str; 8] = [
+const CONDITIONS: [&str; 9] = [
     "delay_us",
     "inline_bytes",
     "rate_bits_per_s",
@@ -29,6 +29,7 @@ const CONDITIONS: [&str; 8] = [
     "congestion_control",
     "optimized",
     "costs",
+    "settings",
 ];
 /// The key of what delays messages. It decides nothing in a row without delays, where it is null.
 const DELAYED_BY: &str = "delayed_by";
@@ -421,6 +422,9 @@ mod tests {
         let none = |_: &mut Conditions| ();
         assert!(alike(none, none));
         assert!(!alike(none, |now| now.costs = Some("post=1us".to_owned())));
+        assert!(!alike(none, |now| {
+            now.settings = Some("--set credits=8".to_owned());
+        }));
         assert!(!alike(none, |now| now.processor_requester = None));
         assert!(!alike(none, |now| now.processor_responder = Some(1)));
         assert!(alike(none, |now| now.processor_requester = Some(7)));

@@ -58,6 +58,9 @@ pub struct Conditions {
     /// The costs that were given, which decide transfer modes; in a simulation all costs, which decide
     /// times as well. As on the command line. Null for TCP, and where none were given.
     pub costs: Option<String>,
+    /// The policy of granting credits and the settings that both ends have instead of their defaults, as on
+    /// the command line. Null for TCP, and where none were given.
+    pub settings: Option<String>,
     /// The machine and the program; in JSON, each is a key of the row.
     #[serde(flatten)]
     pub environment: Environment,
@@ -283,6 +286,7 @@ pub(crate) mod tests {
                 device_kind: Some("software iWARP in user space over kernel TCP"),
                 loopback: Some(true),
                 delayed_by: None,
+                settings: None,
                 costs: None,
                 environment: Environment::default(),
             },

@@ -52,6 +52,8 @@ pub(crate) struct Served {
     pub(crate) busy_poll: bool,
     /// The costs, in the form of the option.
     pub(crate) costs: Option<String>,
+    /// The policy of granting and the settings of both ends.
+    pub(crate) tuning: (String, String),
     /// The processor to pin the child to, if any.
     pub(crate) processor: Option<usize>,
 }
@@ -72,6 +74,7 @@ impl Served {
             congestion,
             busy_poll: false,
             costs: None,
+            tuning: Default::default(),
             processor: None,
         }
     }
@@ -100,6 +103,8 @@ pub(crate) struct Attach {
     pub(crate) congestion: Option<String>,
     /// The costs, in the form of the option.
     pub(crate) costs: Option<String>,
+    /// The policy of granting and the settings of both ends.
+    pub(crate) tuning: (String, String),
     /// The mount options of the user.
     pub(crate) mount_options: String,
 }

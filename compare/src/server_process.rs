@@ -21,6 +21,7 @@ use rpc_transport::{
 };
 use rpcrdma_programs::Probe;
 use rpcrdma_setup::access::{LinkOptions, tcp_counters};
+use rpcrdma_setup::catalog::{Catalog, Tuning};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
@@ -72,9 +73,10 @@ impl Control {
 ///
 /// # Errors
 /// `args` are invalid, or the work fails.
-pub(crate) fn serve(args: &Served) -> Result<(), Failure> {
+pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
     let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{}: {error}", args.serves));
-    let serves = Serves::parse(&args.serves).ok_or_else(|| odd(&"nothing that can be served"))?;
+    let serves = Serves::parse(catalog, &args.serves);
+    let serves = serves.ok_or_else(|| odd(&"nothing that can be served"))?;
     if let Some(number) = args.processor {
         processor::pin(number)?;
     }
@@ -134,7 +136,9 @@ pub(crate) fn serve(args: &Served) -> Result<(), Failure> {
             let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
             let costs = costs.map_err(|error| odd(&error))?;
             let costs = CostsArg::load(costs.as_ref())?;
-            variant.configure(&mut options.common, args.receives);
+            let tuning = Tuning::parse(catalog.clone(), &args.tuning)?;
+            variant.configure(&mut options.common, args.receives, &tuning);
+            tuning.settings.apply_to_server(&mut options);
             let class = &device.attributes().costs;
             options.common.costs = costs.or_of(class).model();
             let mut port = RdmaServer::new(device, options);

@@ -19,7 +19,7 @@ use crate::op::Op;
 use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::simulated_costs;
-use crate::summary::kind;
+use crate::summary::{self, kind};
 use crate::table;
 use crate::variant::{Variant, longest_inline};
 
@@ -262,7 +262,7 @@ pub(crate) fn configured(options: &Options, via: Variant) -> Result<Option<Setti
     setting.version = version;
     let receives = options.receive_lengths()?;
     for end in [&mut setting.requester, &mut setting.responder] {
-        via.configure(end, receives);
+        via.configure(end, receives, &options.tuning);
     }
     Ok(Some(setting))
 }
@@ -282,6 +282,7 @@ pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>
             let what = measure(&setting, operation(op)).context(op)?;
             let mut row = row(op, via, &setting, &what);
             row.conditions.device_kind = Some(kind(&options.device));
+            row.conditions.settings = summary::settings(options);
             row.conditions.environment = Environment::of_program(options.commit.as_deref());
             (row.predicted_us, row.plan) = predicted(op, &setting, &setting.model())?.unzip();
             if more {
@@ -377,6 +378,9 @@ pub(crate) fn summary(options: &Options) -> Result<String, Failure> {
         "NFS over RPC-over-RDMA 1 and 2, simulated: {:?} each way, {rate}, interrupts of {:?}.",
         setting.costs.delay, setting.interrupt,
     );
+    if let Some(words) = summary::settings(options) {
+        text.push_str(&format!(" Both ends with {words}."));
+    }
     // The short answer has those of the help.
     if options.full || options.costs.is_some() {
         let all = simulated_costs::list(&setting).replace(',', ", ");

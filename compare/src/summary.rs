@@ -45,6 +45,7 @@ impl Carried<'_> {
         parts.push(self.delays());
         let rate = options.rate;
         parts.extend(rate.map(|rate| format!("{}bit/s each way, by the sender", Rate(rate))));
+        parts.extend(settings(options).map(|words| format!("both ends over RDMA with {words}")));
         parts.join("; ")
     }
 
@@ -94,6 +95,16 @@ pub(crate) fn kind(device: &DeviceName) -> &'static str {
         DeviceName::Verbs(_) => "RDMA device of the machine, by verbs",
         DeviceName::Sim => "simulation",
     }
+}
+
+/// Returns the policy of granting and the settings that all variants have, as on the command line.
+pub(crate) fn settings(options: &Options) -> Option<String> {
+    let (grants, settings) = options.tuning.words();
+    let grants = (!grants.is_empty()).then(|| format!("--credits {grants}"));
+    let settings = settings.split_whitespace();
+    let settings = settings.map(|setting| format!("--set {setting}"));
+    let words: Vec<String> = grants.into_iter().chain(settings).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// Returns what delays the link: null if nothing does.

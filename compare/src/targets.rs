@@ -78,7 +78,7 @@ pub(crate) fn conditions(
     let over_tcp = !rdma || framed;
     let costs = options.costs.as_ref().filter(|_| rdma);
     Ok(Conditions {
-        inline_bytes: variant.longest_inline(options.receive_lengths()?),
+        inline_bytes: variant.longest_inline(options.receive_lengths()?, &options.tuning),
         rate_bits_per_s: options.rate,
         crc: framed.then_some(options.crc),
         congestion_control: congestion.filter(|_| over_tcp).map(str::to_owned),
@@ -89,6 +89,7 @@ pub(crate) fn conditions(
         loopback: over_tcp.then_some(true),
         delayed_by: summary::delayed_by(options),
         costs: costs.map(given_costs).transpose()?,
+        settings: summary::settings(options).filter(|_| rdma),
         environment: environment.clone(),
     })
 }
@@ -202,6 +203,7 @@ pub(crate) fn served(
         congestion: congestion_name(options),
         busy_poll,
         costs: options.costs.as_ref().map(ToString::to_string),
+        tuning: options.tuning.words(),
         processor: None,
     })
 }
@@ -219,7 +221,9 @@ pub(crate) fn access(
     let mut rdma = RdmaClientOptions::new(rpcrdma_protocols::base());
     if let Some(version) = variant.version() {
         rdma.version = Choice::Only(version);
-        variant.configure(&mut rdma.common, options.receive_lengths()?);
+        let receives = options.receive_lengths()?;
+        variant.configure(&mut rdma.common, receives, &options.tuning);
+        options.tuning.settings.apply_to_client(&mut rdma);
     }
     let costs = CostsArg::load(options.costs.as_ref())?;
     Ok(Access {

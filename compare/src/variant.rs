@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, Version};
-use rpcrdma_protocols::{Directions, RoundTripFeatures, TARGET, placing_from};
+use rpc_transport::rdma::{Protocols, RdmaClientOptions, RdmaOptions, Version};
+use rpcrdma_protocols::{Directions, Placing, RoundTripFeatures, placing};
+use rpcrdma_setup::catalog::{Catalog, Features, Tuning};
 use rpcrdma_setup::inline::InlineSizes;
 
 /// A transport or protocol variant that carries NFS.
@@ -33,7 +34,30 @@ pub enum Variant {
     Wg,
     /// The working group's version 2 with send-based data placement as an extension
     WgDdp,
+    /// One that a program adds
+    #[cfg_attr(feature = "clap", value(skip))]
+    Added(&'static AddedVariant),
 }
+
+/// A variant of a program's own: one of this project whose ends have features of the program as well
+/// (`wg+mine`), or a version of the program.
+#[derive(Debug)]
+pub struct AddedVariant {
+    name: String,
+    /// The variant that it is otherwise like.
+    like: Variant,
+    /// The version, if it is not that of `like`.
+    version: Option<Version>,
+    features: Features,
+}
+
+impl PartialEq for AddedVariant {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for AddedVariant {}
 
 impl Variant {
     /// All variants, in the order of tables.
@@ -61,12 +85,59 @@ impl Variant {
         Self::WgDdp,
     ];
 
+    /// Finds a variant by its name: one of this project, also with features that the catalog adds to
+    /// those (`wg+mine`), or a version that it adds.
+    ///
+    /// # Errors
+    /// There is no such variant.
+    pub fn parse(catalog: &Catalog, text: &str) -> Result<Self, String> {
+        let (name, added) = text.split_once('+').unwrap_or((text, ""));
+        let standard = Self::ALL.into_iter().find(|known| known.name() == name);
+        let version = catalog
+            .added_versions()
+            .find(|version| version.name() == name);
+        let version = version.filter(|_| standard.is_none());
+        let Some(like) = standard.or(version.map(|_| Self::V2)) else {
+            let names = Self::ALL.iter().map(|known| known.name());
+            let names = names.chain(Self::of_versions(catalog));
+            let names = names.collect::<Vec<_>>().join(", ");
+            return Err(format!("no variant {name:?}; there are: {names}"));
+        };
+        if added.is_empty() && version.is_none() && name == text {
+            return Ok(like);
+        }
+        let features = match name == text {
+            true => Features::default(),
+            false => catalog.parse_features(added)?,
+        };
+        if features.round_trips() != RoundTripFeatures::default() || added == "none" {
+            let ddp = "the features of this project make variants of their own, such as wg-ddp";
+            return Err(format!("{text}: {ddp}"));
+        }
+        if like == Self::Tcp {
+            return Err(format!("{text}: features are of RPC-over-RDMA"));
+        }
+        // Rows and reports have names for as long as the program runs.
+        Ok(Self::Added(Box::leak(Box::new(AddedVariant {
+            name: text.to_owned(),
+            like,
+            version,
+            features,
+        }))))
+    }
+
+    /// Returns the names of the variants that are versions which the catalog adds.
+    #[must_use]
+    pub fn of_versions(catalog: &Catalog) -> Vec<&'static str> {
+        catalog.added_versions().map(Version::name).collect()
+    }
+
     /// Returns whether receives can have this length. Those of version 2 have at least 4096 bytes
     /// (version-two-01, section 2.3).
     pub(crate) fn can_have(self, size: u32) -> bool {
         self.version().is_some_and(|version| {
             let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
-            self.configure(&mut options, Receives::Equal(size));
+            self.configure(&mut options, Receives::Equal(size), &Tuning::default());
             receive_size(&options, version) == size
         })
     }
@@ -85,6 +156,7 @@ impl Variant {
             Self::V2DdpCont => "v2-ddp-cont",
             Self::Wg => "wg",
             Self::WgDdp => "wg-ddp",
+            Self::Added(added) => &added.name,
         }
     }
 
@@ -103,6 +175,7 @@ impl Variant {
             Self::V1 | Self::V1Inv | Self::V1Long => Some(Version::ONE),
             Self::V2 | Self::V2Ddp | Self::V2Cont | Self::V2DdpCont => Some(Version::TWO),
             Self::Wg | Self::WgDdp => Some(Version::TWO_WG),
+            Self::Added(added) => added.version.or_else(|| added.like.version()),
         }
     }
 
@@ -111,36 +184,54 @@ impl Variant {
         self.version() == Some(Version::TWO_WG)
     }
 
-    /// Sets the options of either end. All differences between the variants of RPC-over-RDMA are
-    /// here.
-    pub(crate) fn configure(self, options: &mut RdmaOptions, receives: Receives) {
-        options.remote_invalidation = self != Self::V1;
-        let mut least_placement = TARGET;
-        let size = match (receives, self) {
+    /// Sets the options of either end, with those that all variants have in common. All differences
+    /// between the variants of RPC-over-RDMA are here.
+    pub(crate) fn configure(self, options: &mut RdmaOptions, receives: Receives, tuning: &Tuning) {
+        let like = match self {
+            Self::Added(added) => added.like,
+            standard => standard,
+        };
+        options.remote_invalidation = like != Self::V1;
+        let mut lengths = tuning.settings.placing();
+        let size = match (receives, like) {
             (Receives::Equal(size), _) => {
                 // Placement does not make receives longer.
-                least_placement = 0;
+                lengths.target = 0;
                 size
             }
             (Receives::Usual(inline), Self::V1Long) => placing_receives(inline),
             (Receives::Usual(_), Self::Tcp | Self::V1 | Self::V1Inv) => RdmaOptions::DEFAULT_INLINE,
             (Receives::Usual(inline), _) => inline,
         };
-        options.protocols = placing_from(&self.features(), least_placement);
+        options.protocols = self.protocols(lengths, tuning);
         InlineSizes::both(size).apply(options);
+        tuning.apply(options);
+    }
+
+    /// Returns the protocols of both ends: those of the variant, and the versions that a program adds.
+    fn protocols(self, lengths: Placing, tuning: &Tuning) -> Protocols {
+        let features = match self {
+            Self::Added(added) => added.features.with_round_trips(self.features()),
+            standard => Features::from(standard.features()),
+        };
+        let protocols = placing(&features.round_trips(), lengths);
+        (tuning.catalog).with_added(protocols, &features, &tuning.settings)
     }
 
     /// Returns the length of the longest message without chunks in bytes, including the data placed
     /// by Sends.
-    pub(crate) fn longest_inline(self, receives: Receives) -> Option<u32> {
+    pub(crate) fn longest_inline(self, receives: Receives, tuning: &Tuning) -> Option<u32> {
         let version = self.version()?;
         let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
-        self.configure(&mut options, receives);
+        self.configure(&mut options, receives, tuning);
         Some(longest_inline(&options, version))
     }
 
     /// Returns the features for fewer round trips that both ends use.
     pub(crate) fn features(self) -> RoundTripFeatures {
+        if let Self::Added(added) = self {
+            return added.like.features();
+        }
         let mut features = RoundTripFeatures::default();
         if matches!(self, Self::V2Ddp | Self::V2DdpCont | Self::WgDdp) {
             features.ddp = Directions::BOTH;
@@ -165,7 +256,8 @@ pub(crate) enum Receives {
 /// Returns the length of receives of version 2 with placement and this inline threshold, in bytes.
 fn placing_receives(inline: u32) -> u32 {
     let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
-    Variant::V2Ddp.configure(&mut options, Receives::Usual(inline));
+    let usual = Tuning::default();
+    Variant::V2Ddp.configure(&mut options, Receives::Usual(inline), &usual);
     options.receives(|_| true).len()
 }
 
@@ -199,19 +291,20 @@ impl Serves {
     pub(crate) const FLOOR: &'static str = "floor";
 
     /// Parses the name on the command line, or returns `None` for an unknown one.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(catalog: &Catalog, text: &str) -> Option<Self> {
         match text {
             Self::FLOOR => Some(Self::Baseline),
-            _ => {
-                let named = |variant: &Variant| variant.name() == text;
-                Variant::ALL.into_iter().find(named).map(Self::Nfs)
-            }
+            _ => Variant::parse(catalog, text).ok().map(Self::Nfs),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory};
+
     use super::*;
 
     #[test]
@@ -227,10 +320,13 @@ mod tests {
     #[test]
     fn names_are_read_as_they_are_written() {
         for variant in Variant::ALL {
-            let read = Serves::parse(variant.name());
+            let read = Serves::parse(&Catalog::standard(), variant.name());
             assert_eq!(read, Some(Serves::Nfs(variant)));
         }
-        assert_eq!(Serves::parse("floor"), Some(Serves::Baseline));
+        assert_eq!(
+            Serves::parse(&Catalog::standard(), "floor"),
+            Some(Serves::Baseline)
+        );
     }
 
     #[test]
@@ -238,8 +334,9 @@ mod tests {
         let sizes = |inline| {
             let receives = Receives::Usual(inline);
             let of = [Variant::Tcp, Variant::V1, Variant::V2, Variant::V2DdpCont];
-            assert_eq!(Variant::Wg.longest_inline(receives), Some(inline));
-            of.map(|variant| variant.longest_inline(receives))
+            let usual = Tuning::default();
+            assert_eq!(Variant::Wg.longest_inline(receives, &usual), Some(inline));
+            of.map(|variant| variant.longest_inline(receives, &usual))
         };
         assert_eq!(sizes(8192), [None, Some(4096), Some(8192), Some(65 << 10)]);
         // The receives have 4096 bytes, of which messages without placement take a quarter.
@@ -249,7 +346,8 @@ mod tests {
     #[test]
     fn version_1_can_have_receives_as_long_as_those_for_placement() {
         for inline in [1024, 4096, 128 << 10] {
-            let length = |variant: Variant| variant.longest_inline(Receives::Usual(inline));
+            let usual = Tuning::default();
+            let length = |variant: Variant| variant.longest_inline(Receives::Usual(inline), &usual);
             assert_eq!(length(Variant::V1Long), length(Variant::V2DdpCont));
             assert_eq!(length(Variant::V1Inv), Some(4096));
         }
@@ -257,21 +355,86 @@ mod tests {
 
     #[test]
     fn receives_of_one_length_are_equal_in_all_variants_and_take_as_much_memory() {
+        let usual = Tuning::default();
         for size in [4096, 16 << 10, 65 << 10, 256 << 10] {
             for variant in Variant::ALL.into_iter().skip(1) {
-                assert_eq!(variant.longest_inline(Receives::Equal(size)), Some(size));
+                let longest = variant.longest_inline(Receives::Equal(size), &usual);
+                assert_eq!(longest, Some(size));
                 let mut options = RdmaOptions::server(rpcrdma_protocols::base());
-                variant.configure(&mut options, Receives::Equal(size));
-                let longest = options.longest_receives(variant.version() != Some(Version::ONE));
+                variant.configure(&mut options, Receives::Equal(size), &usual);
+                let longest = options.longest_receives(|known| Some(known) == variant.version());
                 assert_eq!(longest.size(), size as usize, "{variant:?}");
             }
         }
-        let short = |variant: Variant| variant.longest_inline(Receives::Equal(1024));
+        let short = |variant: Variant| variant.longest_inline(Receives::Equal(1024), &usual);
         assert_eq!(short(Variant::V1Inv), Some(1024));
     }
 
     #[test]
     fn an_unknown_variant_is_not_served() {
-        assert!(Serves::parse("v9").is_none());
+        assert!(Serves::parse(&Catalog::standard(), "v9").is_none());
+    }
+
+    /// A factory that makes nothing, and asks for long messages.
+    #[derive(Debug)]
+    struct Mine;
+
+    impl ExtensionFactory for Mine {
+        fn make(&self, _: &EndConfig<'_>) -> Option<Box<dyn Extension>> {
+            None
+        }
+
+        fn max_send(&self) -> u32 {
+            7 << 20
+        }
+    }
+
+    #[test]
+    fn features_of_a_program_make_variants() {
+        let catalog = Catalog::standard().with_feature("mine", "", |protocols, _| {
+            protocols.with(Version::TWO_WG, Arc::new(Mine))
+        });
+        let mine = Variant::parse(&catalog, "wg-ddp+mine").unwrap();
+        assert_eq!(
+            (mine.name(), mine.version()),
+            ("wg-ddp+mine", Some(Version::TWO_WG))
+        );
+        assert_eq!(mine.features(), Variant::WgDdp.features());
+        assert_eq!(
+            Serves::parse(&catalog, "wg-ddp+mine"),
+            Some(Serves::Nfs(mine))
+        );
+        let tuning = Tuning::of(catalog.clone());
+        let longest = |variant: Variant| {
+            let mut options = RdmaOptions::server(rpcrdma_protocols::base());
+            variant.configure(&mut options, Receives::Usual(4096), &tuning);
+            options.protocols.max_send(|_| true)
+        };
+        assert_eq!((longest(mine), longest(Variant::Wg)), (7 << 20, 0));
+        for (wrong, said) in [
+            ("v9+mine", "no variant \"v9\"; there are: tcp, v1,"),
+            ("wg+yours", "no feature \"yours\""),
+            ("wg+", "no feature \"\""),
+            ("wg+ddp", "such as wg-ddp"),
+            ("tcp+mine", "of RPC-over-RDMA"),
+        ] {
+            let refused = Variant::parse(&catalog, wrong).unwrap_err();
+            assert!(refused.contains(said), "{wrong}: {refused}");
+        }
+    }
+
+    #[test]
+    fn settings_hold_for_all_variants() {
+        let catalog = Catalog::standard();
+        let set = ["credits=3", "head=512"].map(|text| catalog.parse_assignment(text).unwrap());
+        let tuning = Tuning::new(catalog, None, &set).unwrap();
+        for variant in Variant::ALL.into_iter().skip(1) {
+            let mut options = RdmaOptions::server(rpcrdma_protocols::base());
+            variant.configure(&mut options, Receives::Usual(4096), &tuning);
+            assert_eq!(options.credits, 3);
+            let first = options.receives(|_| true).segments()[0].len;
+            let placing = !variant.features().ddp.receive;
+            assert_eq!(first, if placing { 4096 } else { 512 }, "{variant:?}");
+        }
     }
 }

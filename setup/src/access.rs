@@ -23,8 +23,9 @@ use rpc_transport::{
 };
 use rpcrdma_host::CongestionControl;
 use rpcrdma_programs::callbacks::Answers;
-use rpcrdma_protocols::RoundTripFeatures;
+use rpcrdma_protocols::{RoundTripFeatures, Side};
 
+use crate::catalog::{Features, Tuning};
 use crate::costs::{Costs, CostsArg};
 use crate::device::{DeviceChoice, DeviceName, Opened, Resources};
 use crate::mount_options::{MountOptions, Proto};
@@ -249,14 +250,33 @@ impl Access {
         link: LinkOptions,
         costs: Option<&CostsArg>,
     ) -> Result<Self, Failure> {
-        only_rdma(&mount, costs.is_some())?;
+        Self::tuned(mount, link, costs, &Tuning::default())
+    }
+
+    /// Does what [`Access::new`] does, with what else is selected of a catalog, by which the mount
+    /// options were parsed.
+    ///
+    /// # Errors
+    /// A mount option or a setting cannot be used here, or the costs cannot be read.
+    pub fn tuned(
+        mount: MountOptions,
+        link: LinkOptions,
+        costs: Option<&CostsArg>,
+        tuning: &Tuning,
+    ) -> Result<Self, Failure> {
+        only_rdma(&mount, costs.is_some(), tuning)?;
+        tuning.check_for(Side::Client)?;
         let version = mount.rpcrdma.map_or(Choice::Auto, Choice::Only);
-        let features = mount.features.unwrap_or(RoundTripFeatures::ALL);
-        if version == Choice::Only(Version::ONE) && mount.features.is_some_and(|f| !f.is_none()) {
+        let given = mount.features.as_ref().filter(|given| !given.is_none());
+        if let Some(features) = given
+            && version == Choice::Only(Version::ONE)
+        {
             let features =
                 format!("mount option features={features}: version 2 is wanted for that");
             return Err(Failure::Usage(features));
         }
+        let features = mount.features.clone();
+        let features = features.unwrap_or_else(|| Features::from(RoundTripFeatures::ALL));
         let wrong = |error: String| Failure::Usage(format!("mount option {error}"));
         let device = DeviceChoice {
             name: option("device", mount.device.as_deref()).map_err(wrong)?,
@@ -268,10 +288,11 @@ impl Access {
             let text = "mount option clientaddr: only verbs devices have a choice (see device=)";
             return Err(Failure::usage(text));
         }
-        let mut rdma = RdmaClientOptions::new(rpcrdma_protocols::standard(&features));
+        let mut rdma = RdmaClientOptions::new(tuning.protocols(&features));
         if let Some(sizes) = mount.inline {
             sizes.apply(&mut rdma.common);
         }
+        tuning.apply_to_client(&mut rdma);
         let costs = CostsArg::load(costs)?.on_link(link.delay, link.rate);
         let access = Self {
             mount,
@@ -637,12 +658,13 @@ where
 
 /// Rejects options for RDMA that are given with `proto=tcp`: they would have no effect, so the user
 /// must have meant something else.
-fn only_rdma(mount: &MountOptions, has_costs: bool) -> Result<(), Failure> {
+fn only_rdma(mount: &MountOptions, has_costs: bool, tuning: &Tuning) -> Result<(), Failure> {
     let given = [
         ("mount option rpcrdma", mount.rpcrdma.is_some()),
         ("mount option features", mount.features.is_some()),
         ("mount option inline", mount.inline.is_some()),
         ("--costs", has_costs),
+        (tuning.given().unwrap_or_default(), tuning.given().is_some()),
         ("mount option device", mount.device.is_some()),
         ("mount option registration", mount.registration.is_some()),
         ("mount option clientaddr", mount.client_address.is_some()),

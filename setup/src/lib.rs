@@ -10,6 +10,8 @@
 //! * [`mount_use`]: those of them that matter to a mounted export alone; [`fuse`]: what they mean to
 //!   a mount through FUSE;
 //! * [`remount`]: the changes to a mount that `-o remount` asks for;
+//! * [`catalog`]: the versions, features and policies of granting that options name, with those that a program
+//!   adds; [`settings`]: the fields of options that `--set NAME=VALUE` changes;
 //! * [`device`]: names of devices and how one is opened;
 //! * [`access`]: connecting to a server, and mounting an export of it;
 //! * [`costs`]: the cost model of a connection, given or measured;
@@ -35,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod catalog;
 pub mod columns;
 pub mod congestion;
 pub mod costs;
@@ -45,6 +48,7 @@ pub mod inline;
 pub mod mount_options;
 pub mod mount_use;
 pub mod remount;
+pub mod settings;
 pub mod units;
 mod without_effect;
 

@@ -9,8 +9,8 @@ use nfs_binding::client::{AttachOptions, MIN_IO};
 use nfs_binding::overrides::{Overridden, Overrides};
 use nfs_binding::proto::MAX_DATA;
 use rpc_transport::rdma::{Choice, Version};
-use rpcrdma_protocols::RoundTripFeatures;
 
+use crate::catalog::{Catalog, Features};
 use crate::inline::InlineSizes;
 use crate::mount_use::{MountUse, OF_MOUNTS};
 use crate::remount;
@@ -57,8 +57,9 @@ pub struct MountOptions {
     /// `rpcrdma=`: the RPC-over-RDMA version. `None` or `auto`: the first of `2wg`, 2 and 1 that
     /// both sides support.
     pub rpcrdma: Option<Version>,
-    /// `features=`: the features by which this end saves round trips, in version 2.
-    pub features: Option<RoundTripFeatures>,
+    /// `features=`: the features by which this end saves round trips, in version 2, and those that the
+    /// program adds.
+    pub features: Option<Features>,
     /// `inline=`: the longest messages without chunks that this end sends and receives, in every
     /// version of RPC-over-RDMA.
     pub inline: Option<InlineSizes>,
@@ -152,9 +153,9 @@ pub enum OptionError {
     )]
     Twice {
         /// The features that the first option selects.
-        first: RoundTripFeatures,
+        first: Features,
         /// The features that the second option selects.
-        second: RoundTripFeatures,
+        second: Features,
     },
     /// The option has an invalid value.
     #[error("mount option {option}={value}: {wanted} is wanted")]
@@ -203,9 +204,6 @@ const UNSUPPORTED: &[&str] = &[
     "xprtsec",
 ];
 
-/// The valid values of `features=`, for messages.
-const FEATURES: &str = "none, ddp, cont, or several with + between them as ddp:send+cont (:send, :receive: one way only)";
-
 /// The valid values of `inline=`, for messages.
 const INLINE: &str = "1k to 256k in steps of 1k, or two such sizes as SEND:RECEIVE,";
 
@@ -221,7 +219,7 @@ const WITH_EFFECT: &[&str] = &[
     "mountvers=3",
     "vers=3",
     "nfsvers=3",
-    "rpcrdma=1|2|2wg|auto",
+    "rpcrdma=",
     "features=",
     "inline=",
     "device=",
@@ -261,19 +259,22 @@ impl MountOptions {
     /// # Errors
     /// An option is unknown, or its value is invalid.
     pub fn parse(text: &str) -> Result<Self, OptionError> {
-        Self::parse_and_note(text).map(|(options, _)| options)
+        Self::parse_and_note(&Catalog::standard(), text).map(|(options, _)| options)
     }
 
-    /// Parses options like [`MountOptions::parse`]. Also returns those that have no effect because
-    /// a later one contradicts them, for a note to the user.
+    /// Parses options like [`MountOptions::parse`], in which names mean what the catalog says. Also
+    /// returns those that have no effect because a later one contradicts them, for a note to the user.
     ///
     /// # Errors
     /// The errors of [`MountOptions::parse`].
-    pub fn parse_and_note(text: &str) -> Result<(Self, Vec<Overridden>), OptionError> {
+    pub fn parse_and_note(
+        catalog: &Catalog,
+        text: &str,
+    ) -> Result<(Self, Vec<Overridden>), OptionError> {
         let mut options = Self::default();
         let mut overrides = Overrides::default();
         for option in remount::without_table(text).filter(|option| !option.is_empty()) {
-            options.apply(option)?;
+            options.apply(catalog, option)?;
             let name = option.split('=').next().unwrap_or(option);
             if matches!(name, "user" | "users" | "owner" | "group") {
                 for setting in ["suid", "dev"] {
@@ -314,7 +315,7 @@ impl MountOptions {
         }
     }
 
-    fn apply(&mut self, option: &str) -> Result<(), OptionError> {
+    fn apply(&mut self, catalog: &Catalog, option: &str) -> Result<(), OptionError> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
@@ -340,17 +341,16 @@ impl MountOptions {
                 }
             }
             "rpcrdma" => {
-                let protocols = rpcrdma_protocols::base();
-                let choice = protocols.known().parse_choice(given.text()?);
+                let choice = catalog.versions().parse_choice(given.text()?);
                 self.rpcrdma = match choice.map_err(|wrong| given.wrong(wrong.1))? {
                     Choice::Auto => None,
                     Choice::Only(version) => Some(version),
                 }
             }
             "features" => {
-                let second: RoundTripFeatures =
-                    given.text()?.parse().map_err(|_| given.wrong(FEATURES))?;
-                if let Some(first) = self.features.filter(|first| *first != second) {
+                let second = catalog.parse_features(given.text()?);
+                let second = second.map_err(|_| given.wrong(catalog.feature_names()))?;
+                if let Some(first) = self.features.take_if(|first| *first != second) {
                     return Err(OptionError::Twice { first, second });
                 }
                 self.features = Some(second);
@@ -431,14 +431,14 @@ impl MountOptions {
                     option: option.to_owned(),
                 });
             }
-            _ if option.parse::<RoundTripFeatures>().is_ok() => {
+            _ if catalog.parse_features(option).is_ok() => {
                 return Err(self.feature_alone(option));
             }
             _ => {
                 return Err(OptionError::Unknown {
                     option: option.to_owned(),
                     near: nearest(name),
-                    known: WITH_EFFECT.join(", "),
+                    known: known(catalog),
                 });
             }
         }
@@ -454,7 +454,8 @@ impl MountOptions {
     }
 
     fn feature_alone(&self, option: &str) -> OptionError {
-        let before = self.features.filter(|features| !features.is_none());
+        let before = self.features.as_ref();
+        let before = before.filter(|features| !features.is_none());
         let meant = match before {
             Some(features) => format!("features={features}+{option}"),
             None => format!("features={option}"),
@@ -483,6 +484,16 @@ impl MountOptions {
             || self.mount_host.is_some()
             || self.mount_proto.is_some_and(|proto| mount(proto) != nfs)
     }
+}
+
+/// Lists the options that have an effect.
+fn known(catalog: &Catalog) -> String {
+    let versions = catalog.versions().names().replace(',', "|");
+    let each = WITH_EFFECT.iter().map(|&option| match option {
+        "rpcrdma=" => format!("rpcrdma={versions}|auto"),
+        other => other.to_owned(),
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the setting that an option changes; options with the same one can contradict each other.
@@ -608,7 +619,7 @@ impl<'a> Given<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_protocols::Directions;
+    use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
     use super::*;
 
@@ -626,13 +637,13 @@ mod tests {
             port: Some(2050),
             mount_port: Some(2051),
             rpcrdma: Some(Version::ONE),
-            features: Some(RoundTripFeatures {
+            features: Some(Features::from(RoundTripFeatures {
                 ddp: Directions {
                     send: true,
                     receive: false,
                 },
                 cont: Directions::BOTH,
-            }),
+            })),
             inline: Some(InlineSizes {
                 send: 65_536,
                 receive: 8192,
@@ -751,7 +762,7 @@ mod tests {
     #[test]
     fn what_a_later_option_overrides_is_noted() {
         let noted = |text: &str| -> Vec<String> {
-            let (_, notes) = MountOptions::parse_and_note(text).unwrap();
+            let (_, notes) = MountOptions::parse_and_note(&Catalog::standard(), text).unwrap();
             notes.iter().map(ToString::to_string).collect()
         };
         for (text, said) in [

@@ -1,4 +1,6 @@
-//! Parsing and formatting of sizes and counts.
+//! Parsing and formatting of sizes, times and counts.
+
+use std::time::Duration;
 
 /// Parses a size in bytes: `4096`, `64k`, `1M`, `2G`, with or without `iB` (powers of 1024).
 ///
@@ -27,6 +29,26 @@ pub fn size(text: &str) -> Result<u64, String> {
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| format!("`{text}` does not fit 64 bits"))
+}
+
+/// Parses a time: `250ns`, `100us`, `1ms` or `2s`.
+///
+/// # Errors
+/// A text for the user that says what is wrong.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time: write one like 250ns, 100us, 1ms or 2s");
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let nanoseconds = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let time = number.checked_mul(nanoseconds).map(Duration::from_nanos);
+    time.ok_or_else(|| format!("`{text}` is too long"))
 }
 
 /// Writes a size the shortest exact way: `4 KiB`, `1 MiB`, `1000 B`.

@@ -54,7 +54,8 @@ pub use measure::{
 };
 pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{
-    Crash, ExportChange, FeaturesOf, Flood, FloodOf, Hostile, Plan, Swarm, VersionsOf, Victim,
+    Change, Crash, ExportChange, FeaturesOf, Flood, FloodOf, Hostile, Plan, Swarm, VersionsOf,
+    Victim,
 };
 pub use report::{Report, Violation};
 pub use sweep::{Summary, run, run_tapped, running, sweep};

@@ -1,20 +1,24 @@
 //! Options of `compare` and of the processes that it starts.
 
 use std::convert::Infallible;
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::{Arg, Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
 use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::{Catalog, Tuning};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
 
 use super::CaptureArgs;
+use super::tuning::TuningArgs;
 
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -132,7 +136,7 @@ pub(crate) struct CompareArgs {
 
     /// Transports and protocol variants to compare, separated by commas; all, if this is not given
     /// but --full, --ops or --sizes is
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "VARIANT,…")]
+    #[arg(long, value_parser = ViaParser(Catalog::standard()), value_delimiter = ',', value_name = "VARIANT,…")]
     pub(crate) via: Vec<Variant>,
 
     /// Operations to measure, separated by commas; all, if this is not given but --full, --via or
@@ -298,6 +302,9 @@ pub(crate) struct CompareArgs {
     pub(crate) json: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
+
+    #[command(flatten)]
     pub(crate) capture: CaptureArgs,
 }
 
@@ -331,6 +338,7 @@ impl CompareArgs {
             rate: self.rate.map(|rate| rate.0),
             inline: self.inline,
             receives: receives.to_vec(),
+            tuning: Tuning::default(),
             crc: self.crc.is_on(),
             congestion: self.congestion.clone(),
             busy_poll: self.busy_poll,
@@ -407,6 +415,17 @@ impl CompareArgs {
             let text = "--capture: only for NFS over RDMA, and --via has TCP alone (tcpdump(8) shows that)";
             return Err(Failure::usage(text));
         }
+        let tuned = match (&self.tuning.credits, self.tuning.settings.is_empty()) {
+            (Some(_), _) => Some("--credits"),
+            (None, false) => Some("--set"),
+            (None, true) => None,
+        };
+        if let Some(name) = tuned
+            && only(&[Variant::Tcp])
+        {
+            let text = format!("{name}: only for NFS over RDMA, and --via has TCP alone");
+            return Err(Failure::Usage(text));
+        }
         if self.crc.is_on() && only(&[Variant::Tcp]) {
             let text = "--crc: only for NFS over RDMA, and --via has TCP alone";
             return Err(Failure::usage(text));
@@ -447,6 +466,38 @@ fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
     match list.is_empty() {
         true => default,
         false => list.to_vec(),
+    }
+}
+
+/// Parses a transport or variant of `--via`, which may be one that a program adds.
+#[derive(Clone)]
+pub(crate) struct ViaParser(pub(crate) Catalog);
+
+impl TypedValueParser for ViaParser {
+    type Value = Variant;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Variant, clap::Error> {
+        let text = value.to_string_lossy();
+        let is_own = Variant::of_versions(&self.0).contains(&&*text);
+        if is_own || text.contains('+') {
+            let catalog = self.0.clone();
+            let parse = move |text: &str| Variant::parse(&catalog, text);
+            return parse.parse_ref(command, arg, value);
+        }
+        EnumValueParser::<Variant>::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let standard = Variant::value_variants().iter();
+        let standard = standard.filter_map(ValueEnum::to_possible_value);
+        let own = Variant::of_versions(&self.0).into_iter();
+        let own = own.map(|name| PossibleValue::new(name).help("A version of this program"));
+        Some(Box::new(standard.chain(own)))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use clap::Args;
 use rpcrdma_compare::{LONG, Op};
-use rpcrdma_protocols::RoundTripFeatures;
+use rpcrdma_setup::catalog::Features;
 use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::units;
 
 use super::MountArgs;
+use super::tuning::features;
 
 /// The default size of READ, WRITE and so on, bytes.
 const DEFAULT_SIZE: u32 = 8192;
@@ -57,8 +58,8 @@ pub(crate) struct ExplainArgs {
 
     /// Features for fewer round trips that the server offers in version 2: see `serve --features`.
     /// Default: all
-    #[arg(long, value_name = "FEATURES")]
-    pub(crate) server_features: Option<RoundTripFeatures>,
+    #[arg(long, value_name = "FEATURES", value_parser = features)]
+    pub(crate) server_features: Option<Features>,
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,

@@ -8,12 +8,14 @@ use rpc_transport::rdma::CostModel;
 use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
+use rpcrdma_setup::catalog::{Catalog, Features};
 use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::mount_options::{self, MountOptions, Proto};
 
 use super::CaptureArgs;
+use super::tuning::{TuningArgs, features};
 use crate::output;
 
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
@@ -63,6 +65,13 @@ pub(crate) struct MountArgs {
     /// file that `compare --save-costs` wrote. `explain` prints all names and their values
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
+
+    /// Features for fewer round trips that this end uses in version 2, as `-o features=`
+    #[arg(long, value_name = "FEATURES", value_parser = features)]
+    pub(crate) features: Option<Features>,
+
+    #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
 }
 
 impl MountArgs {
@@ -71,8 +80,8 @@ impl MountArgs {
     ///
     /// # Errors
     /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
-    pub(crate) fn access(&self) -> Result<Access, Failure> {
-        let access = self.planned()?;
+    pub(crate) fn access(&self, catalog: &Catalog) -> Result<Access, Failure> {
+        let access = self.planned(catalog)?;
         if self.rate.is_some() && access.mount.proto == Proto::Rdma {
             output::complain(
                 "note: over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
@@ -86,8 +95,8 @@ impl MountArgs {
     ///
     /// # Errors
     /// The errors of [`MountArgs::access`].
-    pub(crate) fn planned(&self) -> Result<Access, Failure> {
-        let (access, overridden) = self.access_and_overridden()?;
+    pub(crate) fn planned(&self, catalog: &Catalog) -> Result<Access, Failure> {
+        let (access, overridden) = self.access_and_overridden(catalog)?;
         if access.mount.remount {
             let only = "mount option remount: only `rpcrdma mount` has something to change";
             return Err(Failure::Usage(only.to_owned()));
@@ -106,15 +115,25 @@ impl MountArgs {
     ///
     /// # Errors
     /// The errors of [`MountArgs::access`].
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.access_and_overridden().map(drop)
+    pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), Failure> {
+        self.access_and_overridden(catalog).map(drop)
     }
 
     fn access_and_overridden(
         &self,
+        catalog: &Catalog,
     ) -> Result<(Access, Vec<nfs_binding::overrides::Overridden>), Failure> {
-        let (mount, overridden) = MountOptions::parse_and_note(&self.options.join(","))
+        let options = self.options.join(",");
+        let (mut mount, overridden) = MountOptions::parse_and_note(catalog, &options)
             .map_err(|error| Failure::Usage(error.to_string()))?;
+        if let Some(features) = &self.features {
+            if let Some(other) = mount.features.take_if(|other| other != features) {
+                let text =
+                    format!("--features {features}: mount option features={other} says otherwise");
+                return Err(Failure::Usage(text));
+            }
+            mount.features = Some(features.clone());
+        }
         let link = LinkOptions {
             delay: self.delay.0,
             rate: self.rate.map(|rate| rate.0),
@@ -123,7 +142,8 @@ impl MountArgs {
             crc: false,
             congestion: self.congestion.clone(),
         };
-        let access = Access::new(mount, link, self.costs.as_ref())?;
+        let tuning = self.tuning.tuning(catalog)?;
+        let access = Access::tuned(mount, link, self.costs.as_ref(), &tuning)?;
         if let Some(congestion) = &self.congestion {
             let is_tcp =
                 access.mount.proto == Proto::Tcp || access.device.name == DeviceName::Iwarp;

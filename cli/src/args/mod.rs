@@ -9,8 +9,12 @@ mod mount;
 mod ping;
 mod serve;
 mod sim;
+mod tuning;
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use rpcrdma_setup::catalog::Catalog;
 
 pub(crate) use capture::CaptureArgs;
 use compare::CHILD;
@@ -56,6 +60,18 @@ pub(crate) struct Cli {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Reads the arguments of a program whose options know what is in the catalog. An error in them
+    /// ends the process, and so does help.
+    pub(crate) fn parse_with(catalog: &Catalog, words: &[OsString]) -> Self {
+        let mut command = tuning::known(Self::command(), catalog);
+        let matches = command.try_get_matches_from_mut(words);
+        let matches = matches.unwrap_or_else(|error| error.exit());
+        let parsed = Self::from_arg_matches(&matches);
+        parsed.unwrap_or_else(|error| error.format(&mut command).exit())
+    }
 }
 
 /// The command.
@@ -105,8 +121,9 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
+    use clap::error::ErrorKind;
+
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent_and_every_option_is_documented() {
@@ -214,7 +231,10 @@ mod tests {
                 );
                 if line.starts_with("rpcrdma ") {
                     seen += 1;
-                    if let Err(error) = Cli::try_parse_from(words(&line)) {
+                    // `--set help` is no error.
+                    if let Err(error) = Cli::try_parse_from(words(&line))
+                        && error.kind() != ErrorKind::DisplayHelp
+                    {
                         panic!("{}: {line}\n{error}", document.display());
                     }
                 }

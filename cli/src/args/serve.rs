@@ -8,9 +8,9 @@ use nfs_binding::overrides::Overridden;
 use nfs_binding::server::{ExportOptions, overridden};
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
-use rpc_transport::rdma::{ParseVersionError, Versions};
+use rpc_transport::rdma::Versions;
 use rpcrdma_host::CongestionControl;
-use rpcrdma_protocols::RoundTripFeatures;
+use rpcrdma_setup::catalog::Features;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::inline::InlineSizes;
@@ -18,6 +18,7 @@ use rpcrdma_setup::units;
 
 use super::CaptureArgs;
 use super::compare::Crc;
+use super::tuning::{TuningArgs, features, versions};
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
@@ -85,16 +86,16 @@ pub(crate) struct ServeArgs {
     pub(crate) registration: Policy,
 
     /// Versions of RPC-over-RDMA that clients may speak: some of 1, 2 (the drafts of 2016) and 2wg
-    /// (the working group's draft -07), separated by commas
-    #[arg(long, value_name = "VERSIONS", value_parser = versions, default_value_t = all_versions())]
-    pub(crate) rpcrdma: Versions,
+    /// (the working group's draft -07), separated by commas. Default: all
+    #[arg(long, value_name = "VERSIONS", value_parser = versions)]
+    pub(crate) rpcrdma: Option<Versions>,
 
     /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
     /// placed by Sends) and `cont` (messages of several transmissions), joined by `+`, each alone
     /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer (see
     /// `--receive-memory`). Default: ddp+cont
-    #[arg(long, value_name = "FEATURES")]
-    pub(crate) features: Option<RoundTripFeatures>,
+    #[arg(long, value_name = "FEATURES", value_parser = features)]
+    pub(crate) features: Option<Features>,
 
     /// Longest messages without chunks that this end sends and receives, in every version of
     /// RPC-over-RDMA: 1k to 256k, one size for both or two as SEND:RECEIVE. In each direction the
@@ -172,6 +173,9 @@ pub(crate) struct ServeArgs {
     /// `compare --save-costs` wrote. `explain` prints all names and their values
     #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
     pub(crate) costs: Option<CostsArg>,
+
+    #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
@@ -284,19 +288,6 @@ impl MemoryExport {
             overridden,
         })
     }
-}
-
-/// Returns all versions that there are.
-fn all_versions() -> Versions {
-    let protocols = rpcrdma_protocols::base();
-    let names = protocols.known().names();
-    versions(&names).unwrap_or_default()
-}
-
-/// Parses versions, separated by commas.
-fn versions(names: &str) -> Result<Versions, ParseVersionError> {
-    let protocols = rpcrdma_protocols::base();
-    protocols.known().parse_versions(names)
 }
 
 /// Parses a user id.

@@ -3,9 +3,13 @@
 use std::ops::Range;
 
 use clap::Args;
-use rpcrdma_sim::{FeaturesOf, Swarm, VersionsOf};
+use rpcrdma_protocols::Side;
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::{Catalog, Features};
+use rpcrdma_sim::{Change, FeaturesOf, Plan, Swarm, VersionsOf};
 
 use super::CaptureArgs;
+use super::tuning::{self, TuningArgs};
 
 /// Run clients and servers in a simulation, with faults derived from a seed, and check them.
 #[derive(Debug, Args)]
@@ -77,19 +81,68 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) threads: Option<u16>,
 
+    /// Give both ends of every seed features that this program has beside those of the project
+    #[arg(long, value_name = "FEATURES", value_parser = tuning::features)]
+    pub(crate) with: Option<Features>,
+
+    #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
+
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
 }
 
 impl SimArgs {
     /// Returns the settings that all seeds share.
-    pub(crate) fn swarm(&self) -> Swarm {
-        Swarm {
+    ///
+    /// # Errors
+    /// A setting is set twice, or is of one end only.
+    pub(crate) fn swarm(&self, catalog: &Catalog) -> Result<Swarm, Failure> {
+        Ok(Swarm {
             resizing: self.resizing,
             features: self.features.unwrap_or_default(),
             versions: self.rpcrdma.unwrap_or_default(),
             hostile: self.hostile,
+            change: self.change(catalog)?,
+        })
+    }
+
+    /// Returns the change of every plan by what is selected of the catalog.
+    fn change(&self, catalog: &Catalog) -> Result<Option<Change>, Failure> {
+        let tuning = self.tuning.tuning(catalog)?;
+        for side in [Side::Client, Side::Server] {
+            tuning.check_for(side)?;
         }
+        let features = self.with.clone().unwrap_or_default();
+        if !features.round_trips().is_none() {
+            let text = "--with: features of this program; --features selects those of the project";
+            return Err(Failure::usage(text));
+        }
+        let has_versions = catalog.added_versions().next().is_some();
+        if tuning.given().is_none() && features.is_none() && !has_versions {
+            return Ok(None);
+        }
+        let change = move |plan: &mut Plan| {
+            for (end, round_trips) in [
+                (&mut plan.requester, plan.features.client),
+                (&mut plan.responder, plan.features.server),
+            ] {
+                end.protocols = tuning.protocols(&features.with_round_trips(round_trips));
+                tuning.apply(end);
+            }
+        };
+        // Seeds share it for as long as the program runs.
+        Ok(Some(Change(Box::leak(Box::new(change)))))
+    }
+
+    /// Returns the words that select it once more.
+    pub(crate) fn selection(&self) -> String {
+        let with = self.with.iter().map(|with| format!(" --with {with}"));
+        let grants = self.tuning.credits.iter();
+        let grants = grants.map(|grants| format!(" --credits {grants}"));
+        let settings = self.tuning.settings.iter();
+        let settings = settings.map(|setting| format!(" --set {setting}"));
+        with.chain(grants).chain(settings).collect()
     }
 }
 

@@ -3,8 +3,9 @@
 mod outputs;
 mod runs;
 
-use rpcrdma_compare::{Comparison, Measured, end_command, end_delay};
+use rpcrdma_compare::{Comparison, Measured, Options, end_command, end_delay};
 use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::columns::wrap;
 use rpcrdma_setup::device::DeviceName;
 
@@ -22,12 +23,16 @@ const WIDTH: usize = 100;
 ///
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.
-pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> {
     args.check()?;
+    let tuning = args.tuning.tuning(catalog)?;
     if let Some((options, run)) = args.run_options() {
-        return runs::run(args, options, run);
+        return runs::run(args, Options { tuning, ..options }, run);
     }
-    let mut options = args.options();
+    let mut options = Options {
+        tuning,
+        ..args.options()
+    };
     Comparison::new(options.clone())?;
     if options.device == DeviceName::Sim && args.capture.capture.is_some() {
         let text =

@@ -9,6 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use nfs_binding::client::{Follow, NfsError, NfsUrl, Object};
 use nfs_copy::Totals;
 use rpcrdma_setup::access::{Access, Mounted};
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::{Context, Failure};
 
 use super::report::Watch;
@@ -43,9 +44,9 @@ fn is_stream(path: &Path, recursive: bool) -> Result<bool, Failure> {
 ///
 /// # Errors
 /// Something could not be copied.
-pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+pub(crate) fn get(args: &GetArgs, catalog: &Catalog) -> Result<(), Failure> {
     let to_stream = is_stream(&args.target, args.recursive)?;
-    let mut access = args.mount.access()?;
+    let mut access = args.mount.access(catalog)?;
     let source = url(&args.source)?;
     client_capture::open(&mut access, &args.capture)?;
     if to_stream {
@@ -81,9 +82,9 @@ fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
 ///
 /// # Errors
 /// Something could not be copied.
-pub(crate) fn put(args: &PutArgs) -> Result<(), Failure> {
+pub(crate) fn put(args: &PutArgs, catalog: &Catalog) -> Result<(), Failure> {
     let from_stream = is_stream(&args.source, args.recursive)?;
-    let mut access = args.mount.access()?;
+    let mut access = args.mount.access(catalog)?;
     let url = url(&args.target)?;
     if from_stream {
         return put_input(access, &url, &args.capture);
@@ -161,8 +162,8 @@ fn put_input(mut access: Access, url: &NfsUrl, captured: &CaptureArgs) -> Result
 ///
 /// # Errors
 /// One of them could not be read.
-pub(crate) fn cat(args: &CatArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+pub(crate) fn cat(args: &CatArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.access(catalog)?;
     each(&args.urls, |url| write_out(&access, url))
 }
 

@@ -3,6 +3,7 @@
 use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
 use nfs_binding::proto::{Attributes, FileType};
 use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::units::show_date;
 use rpcrdma_setup::{Context, Failure};
@@ -16,8 +17,8 @@ use crate::ping::server;
 ///
 /// # Errors
 /// The server cannot be reached.
-pub(crate) fn exports(args: &ExportsArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+pub(crate) fn exports(args: &ExportsArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.access(catalog)?;
     only_what_matters(&access.mount)?;
     let (host, port) = server(&args.server)?;
     let reached = access.reach_mountd(&host, port)?;
@@ -56,8 +57,8 @@ fn only_what_matters(mount: &MountOptions) -> Result<(), Failure> {
 ///
 /// # Errors
 /// One of them cannot be listed.
-pub(crate) fn ls(args: &LsArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+pub(crate) fn ls(args: &LsArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.access(catalog)?;
     let titles = args.urls.len() > 1;
     each(&args.urls, |url| {
         if titles {
@@ -137,8 +138,8 @@ fn link_target(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<Strin
 ///
 /// # Errors
 /// One of the files cannot be found.
-pub(crate) fn stat(args: &StatArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+pub(crate) fn stat(args: &StatArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.access(catalog)?;
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         let finding = mounted.mount.resolve(&mounted.path, Follow::No);

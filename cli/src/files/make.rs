@@ -1,6 +1,7 @@
 //! The `mkdir` command.
 
 use nfs_binding::proto::SetAttributes;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::{Context, Failure};
 
 use super::{each, umask};
@@ -13,8 +14,8 @@ const MODE: u32 = 0o777;
 ///
 /// # Errors
 /// One of them cannot be created.
-pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+pub(crate) fn mkdir(args: &MkdirArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.access(catalog)?;
     let mode = MODE & !umask();
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;

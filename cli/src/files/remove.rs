@@ -3,6 +3,7 @@
 use nfs_binding::client::{Follow, components};
 use nfs_binding::proto::Status;
 use nfs_copy::Totals;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::{Context, Failure};
 
 use super::each;
@@ -13,8 +14,8 @@ use crate::args::RmArgs;
 ///
 /// # Errors
 /// One of them could not be removed.
-pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
-    let access = args.mount.access()?;
+pub(crate) fn rm(args: &RmArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let access = args.mount.access(catalog)?;
     each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         if components(&mounted.path).next().is_none() {

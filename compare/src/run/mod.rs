@@ -341,6 +341,7 @@ impl Runs {
             crc: options.crc,
             congestion: options.congestion.as_ref().map(ToString::to_string),
             costs: options.costs.as_ref().map(ToString::to_string),
+            tuning: options.tuning.words(),
             mount_options: self.run.mount_options.clone(),
         };
         let perform = |phase, mount: &MountProcess| {

@@ -18,6 +18,7 @@ use futures_util::future::{Either, select};
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{Copies, MountError, Umount, umount};
 use rpcrdma_setup::access::{Access, Reached};
+use rpcrdma_setup::catalog::{Catalog, Tuning};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::Policy;
 use rpcrdma_setup::fuse::fuse_options;
@@ -106,8 +107,8 @@ impl Orders {
 }
 
 impl Attach {
-    fn access(&self) -> Result<Access, Failure> {
-        let Some(Serves::Nfs(variant)) = Serves::parse(&self.variant) else {
+    fn access(&self, catalog: &Catalog) -> Result<Access, Failure> {
+        let Some(Serves::Nfs(variant)) = Serves::parse(catalog, &self.variant) else {
             let text = format!("{}: nothing that can be mounted", self.variant);
             return Err(Failure::Usage(text));
         };
@@ -120,6 +121,7 @@ impl Attach {
             crc: self.crc,
             congestion: congestion(self.congestion.as_ref())?,
             costs: costs.map_err(Failure::Usage)?,
+            tuning: Tuning::parse(catalog.clone(), &self.tuning)?,
             ..Options::default()
         };
         let mut access = targets::access(&options, variant, self.delay, false)?;
@@ -136,8 +138,8 @@ impl Attach {
 ///
 /// # Errors
 /// The export cannot be mounted.
-pub(crate) fn serve(attach: &Attach) -> Result<(), Failure> {
-    let access = attach.access()?;
+pub(crate) fn serve(attach: &Attach, catalog: &Catalog) -> Result<(), Failure> {
+    let access = attach.access(catalog)?;
     let url = NfsUrl {
         server: attach.server.ip().to_string(),
         port: Some(attach.server.port()),

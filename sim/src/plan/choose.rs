@@ -12,7 +12,7 @@ use rpc_transport::rdma::{
 use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
 use super::hostile::disturb;
-use super::{AMPLE, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
+use super::{AMPLE, Change, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
 use crate::grants::ByQueueDepth;
 use crate::pairing::Pairing;
 
@@ -127,6 +127,9 @@ impl Swarm {
         }
         if self.hostile || seed % Self::HOSTILE == Self::HOSTILE - 2 {
             disturb(&mut plan, &mut Random::new(seed).split(HOSTILE));
+        }
+        if let Some(Change(change)) = self.change {
+            change(&mut plan);
         }
         plan
     }

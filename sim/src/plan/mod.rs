@@ -38,7 +38,31 @@ pub struct Swarm {
     /// Whether every seed has an administrator, a client at the server's limits, or one that floods,
     /// beside honest clients. Otherwise one seed in [`Swarm::HOSTILE`] has.
     pub hostile: bool,
+    /// What is changed in the plan of every seed.
+    pub change: Option<Change>,
 }
+
+/// A change of plans, after all choices of their seeds: for instance, extensions or a policy of granting of
+/// a program's own. A change that depends on nothing but the plan keeps seeds repeatable.
+#[derive(Clone, Copy)]
+pub struct Change(
+    /// Changes a plan.
+    pub &'static (dyn Fn(&mut Plan) + Send + Sync),
+);
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Change")
+    }
+}
+
+impl PartialEq for Change {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Change {}
 
 /// The rule by which seeds choose the versions of both sides. The server accepts any set of
 /// versions that contains one the clients ask for, as nothing would happen otherwise.

@@ -1,0 +1,123 @@
+//! Options whose values a program can add to: features, policies of granting, settings.
+
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Args, Command, Error};
+use rpc_transport::rdma::{ParseVersionError, Versions};
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::{Assignment, Catalog, Features, Grants, Tuning};
+
+use super::compare::ViaParser;
+
+/// The value of `--set` that lists the settings.
+const HELP: &str = "help";
+
+/// Options of one end of connections over RDMA.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TuningArgs {
+    /// Policy by which this end grants credits to its peer, at most those for which there are receives
+    /// (their number is `--set credits=`). Default: all
+    #[arg(long, value_name = "POLICY", value_parser = grants)]
+    pub(crate) credits: Option<Grants>,
+
+    /// Set a setting of connections over RDMA (repeatable): credits, inline thresholds, layout of receives,
+    /// time-outs, ... `--set help` lists all, with units, bounds and defaults
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = SetParser(Catalog::standard()))]
+    pub(crate) settings: Vec<Assignment>,
+}
+
+impl TuningArgs {
+    /// Returns what is selected of the catalog.
+    ///
+    /// # Errors
+    /// A setting is set twice.
+    pub(crate) fn tuning(&self, catalog: &Catalog) -> Result<Tuning, Failure> {
+        Tuning::new(catalog.clone(), self.credits.clone(), &self.settings)
+    }
+}
+
+/// Parses features of this project. [`known`] puts one in its place that knows those of the program.
+pub(crate) fn features(text: &str) -> Result<Features, String> {
+    Catalog::standard().parse_features(text)
+}
+
+fn grants(text: &str) -> Result<Grants, String> {
+    Catalog::standard().parse_grants(text)
+}
+
+/// Parses versions of this project, separated by commas.
+pub(crate) fn versions(names: &str) -> Result<Versions, ParseVersionError> {
+    Catalog::standard().versions().parse_versions(names)
+}
+
+/// Parses `--set`, where `help` ends the command as `--help` does.
+#[derive(Clone)]
+struct SetParser(Catalog);
+
+impl TypedValueParser for SetParser {
+    type Value = Assignment;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Assignment, Error> {
+        if value == HELP {
+            let settings = Command::new(HELP).override_help(self.0.settings_help());
+            let shown = settings.try_get_matches_from([HELP, "--help"]).err();
+            return Err(shown.unwrap_or_else(|| Error::new(ErrorKind::DisplayHelp)));
+        }
+        let catalog = self.0.clone();
+        let parse = move |text: &str| catalog.parse_assignment(text);
+        parse.parse_ref(command, arg, value)
+    }
+}
+
+/// Returns the command line with options that know what is in the catalog, and say so in their help.
+pub(crate) fn known(command: Command, catalog: &Catalog) -> Command {
+    command.mut_subcommands(|sub| {
+        // Its features are pairs of those of both ends.
+        let is_simulation = sub.get_name() == "sim";
+        sub.mut_args(|arg| match arg.get_id().as_str() {
+            "features" | "server_features" | "with" if arg.get_id() == "with" || !is_simulation => {
+                let added: Vec<_> = catalog.added_features().collect();
+                let arg = listing(arg, "Features of this program", &added);
+                let catalog = catalog.clone();
+                arg.value_parser(move |text: &str| catalog.parse_features(text))
+            }
+            "credits" => {
+                let policies: Vec<_> = catalog.policies().collect();
+                let arg = listing(arg, "Policies", &policies);
+                let catalog = catalog.clone();
+                arg.value_parser(move |text: &str| catalog.parse_grants(text))
+            }
+            "settings" => arg.value_parser(SetParser(catalog.clone())),
+            "via" => {
+                let added: Vec<_> = catalog.added_features().collect();
+                let arg = listing(
+                    arg,
+                    "Each but tcp also with + and features of this program",
+                    &added,
+                );
+                arg.value_parser(ViaParser(catalog.clone()))
+            }
+            "rpcrdma" if !is_simulation => {
+                let versions = catalog.versions();
+                arg.value_parser(move |names: &str| versions.parse_versions(names))
+            }
+            _ => arg,
+        })
+    })
+}
+
+/// Adds a list of names, each with what it is, to the help of an option.
+fn listing(arg: Arg, what: &str, names: &[(&str, &str)]) -> Arg {
+    if names.is_empty() {
+        return arg;
+    }
+    let names = names.iter().map(|(name, help)| format!("{name} ({help})"));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    arg.help(format!("{help}. {what}: {names}"))
+}

@@ -1,0 +1,197 @@
+//! The `rpcrdma` command as a library, for programs that add something of their own to it: an
+//! extension, a version, a policy of granting credits, settings.
+//!
+//! The command itself is [`Program::standard`] and no more. A program that adds something has the same
+//! commands, all of which know it: `serve`, `ping`, `put`, `get` and the others that reach a server,
+//! `mount`, `compare` by the clock and in the simulation, `explain`, `sim`. What options do with it:
+//!
+//! | added | option |
+//! |---|---|
+//! | [`Program::feature`] | `--features ddp+mine`, `-o features=ddp+mine`, `compare --via wg+mine` |
+//! | [`Program::grants`] | `--credits mine` |
+//! | [`Program::version`] | `-o rpcrdma=mine`, `serve --rpcrdma mine` |
+//! | [`Program::setting`] | `--set mine=VALUE`, beside those that `--set help` lists |
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use rpcrdma::{Demand, GrantEvent, GrantPolicy, MakeGrantPolicy, Program, Side};
+//!
+//! /// Grants half of what could be granted.
+//! #[derive(Clone, Debug)]
+//! struct Half;
+//!
+//! impl GrantPolicy for Half {
+//!     fn credits(&mut self, _: GrantEvent, demand: &Demand) -> u32 {
+//!         demand.most / 2
+//!     }
+//! }
+//!
+//! impl MakeGrantPolicy for Half {
+//!     fn make(&self, _: Side) -> Box<dyn GrantPolicy> {
+//!         Box::new(Half)
+//!     }
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     Program::standard()
+//!         .grants("half", "half of that", Half)
+//!         .run(std::env::args_os())
+//! }
+//! ```
+//!
+//! A program starts itself again for some commands (the servers of `compare`, a mount in the
+//! background), so its `main` has to call [`Program::run`] with the arguments that it was given.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod capture;
+mod client_capture;
+mod compare;
+mod devices;
+mod explain;
+mod files;
+mod interrupt;
+mod logging;
+mod mount;
+mod output;
+mod ping;
+mod progress;
+mod serve;
+mod sim;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+pub use rpc_transport::rdma::{Demand, GrantEvent, GrantPolicy, MakeGrantPolicy, Version};
+pub use rpcrdma_protocols::{Dialect, Protocols, Side};
+pub use rpcrdma_setup::settings::{Effect, Setting, Settings, Unit};
+
+use args::{Cli, Command};
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::catalog::Catalog;
+
+/// The commands of `rpcrdma`, with what a program adds to the names that their options know.
+#[derive(Clone, Debug)]
+pub struct Program {
+    catalog: Catalog,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self::standard()
+    }
+}
+
+impl Program {
+    /// Returns the command as it is.
+    #[must_use]
+    pub fn standard() -> Self {
+        let catalog = Catalog::standard();
+        Self { catalog }
+    }
+
+    /// Adds a feature with this name. Connections whose options name it have the protocols that `add`
+    /// returns: mostly those that it is given, with an extension of one of their versions
+    /// ([`Protocols::with`]). `help` says in a few words what it does.
+    #[must_use]
+    pub fn feature(
+        self,
+        name: &'static str,
+        help: &'static str,
+        add: impl Fn(Protocols, &Settings) -> Protocols + Send + Sync + 'static,
+    ) -> Self {
+        let catalog = self.catalog.with_feature(name, help, add);
+        Self { catalog }
+    }
+
+    /// Adds a policy of granting credits with this name.
+    #[must_use]
+    pub fn grants(
+        self,
+        name: &'static str,
+        help: &'static str,
+        policy: impl MakeGrantPolicy + 'static,
+    ) -> Self {
+        let catalog = self.catalog.with_grants(name, help, Arc::new(policy));
+        Self { catalog }
+    }
+
+    /// Adds a version, which clients prefer to those that were there before unless an option selects
+    /// one. Options know it by its own name.
+    #[must_use]
+    pub fn version(self, version: &'static dyn Dialect) -> Self {
+        let catalog = self.catalog.with_version(version);
+        Self { catalog }
+    }
+
+    /// Adds a setting. A feature reads its value from the [`Settings`] that it is given.
+    #[must_use]
+    pub fn setting(self, setting: &'static Setting) -> Self {
+        let catalog = self.catalog.with_setting(setting);
+        Self { catalog }
+    }
+
+    /// Runs the command that the arguments say, the first of which is the name of the program, and
+    /// returns its exit status. Errors in the arguments, `--help` and `--version` end the process.
+    #[must_use]
+    pub fn run(self, args: impl IntoIterator<Item = OsString>) -> ExitCode {
+        let checked = self.catalog.check();
+        let words = mount::arguments(args.into_iter());
+        let cli = Cli::parse_with(&self.catalog, &words);
+        // Before anything is written: the log of a server or of a mount may itself be beyond the limit.
+        let survives = interrupt::survive_file_size_limit();
+        // Warnings of simulated hosts are not warnings to the user.
+        if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
+            // The log of a server or of a background mount may be read days later.
+            let timed = match &cli.command {
+                Command::Serve(_) => true,
+                Command::Mount(args) => args.background && args.log.is_some(),
+                _ => false,
+            };
+            logging::start(cli.verbose, timed);
+        }
+        let ready = checked.and(survives);
+        let result = ready.and_then(|()| self.perform(&cli, &words));
+        let captured = capture::finish();
+        match result {
+            Ok(()) if captured => ExitCode::SUCCESS,
+            Ok(()) => ExitCode::FAILURE,
+            Err(failure) => {
+                capture::remove_empty();
+                if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {
+                    output::complain(&failure);
+                }
+                if let Failure::Interrupted { signal, .. } = failure {
+                    interrupt::die(signal);
+                }
+                ExitCode::from(failure.exit_status())
+            }
+        }
+    }
+
+    fn perform(&self, cli: &Cli, words: &[OsString]) -> Result<(), Failure> {
+        let (catalog, verbose) = (&self.catalog, cli.verbose > 0);
+        match &cli.command {
+            Command::Compare(args) => compare::run(args, catalog),
+            Command::Explain(args) => explain::run(args, catalog),
+            Command::Sim(args) => sim::run(args, catalog),
+            Command::Serve(args) => serve::run(args, catalog),
+            Command::Devices(args) => devices::run(args),
+            Command::Mount(args) => mount::mount(args, catalog, words, verbose),
+            Command::Umount(args) => mount::umount(args),
+            Command::Ping(args) => ping::run(args, catalog, verbose),
+            Command::Exports(args) => files::exports(args, catalog),
+            Command::Ls(args) => files::ls(args, catalog),
+            Command::Stat(args) => files::stat(args, catalog),
+            Command::Cat(args) => files::cat(args, catalog),
+            Command::Get(args) => files::get(args, catalog),
+            Command::Put(args) => files::put(args, catalog),
+            Command::Rm(args) => files::rm(args, catalog),
+            Command::Mkdir(args) => files::mkdir(args, catalog),
+            Command::CompareChild(args) => rpcrdma_compare::serve_child(&args.served, catalog),
+        }
+    }
+}

@@ -1,0 +1,637 @@
+//! Settings of the ends of connections: what `--set NAME=VALUE` changes.
+//!
+//! Each is a field of the options of a library, with a name, a unit, bounds and a sentence.
+//! [`STANDARD`] is the one list of those of this project; a program adds those of its own extensions
+//! ([`Catalog::with_setting`](crate::catalog::Catalog::with_setting)), which read them from [`Settings`].
+//!
+//! ```
+//! use rpcrdma_setup::settings::{Effect, Setting, Settings, Unit};
+//!
+//! static HINTS: Setting = Setting {
+//!     name: "hints",
+//!     unit: Unit::Number,
+//!     bounds: (1, 64),
+//!     step: 1,
+//!     help: "Hints that a connection remembers",
+//!     effect: Effect::Own { default: 8 },
+//! };
+//! let mut settings = Settings::default();
+//! assert_eq!(settings.value(&HINTS), 8);
+//! settings.set(&HINTS, "64")?;
+//! assert_eq!(settings.value(&HINTS), 64);
+//! let refused = settings.set(&HINTS, "65").unwrap_err();
+//! assert_eq!(refused, "hints is set to 64 already");
+//! # Ok::<(), String>(())
+//! ```
+
+use std::fmt;
+use std::time::Duration;
+
+use rdma::middleware::Delay;
+use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
+use rpcrdma_protocols::Placing;
+
+use crate::columns::wrap;
+use crate::units;
+
+/// The width of help, characters, without what it is indented by.
+const WIDTH: usize = 96;
+
+/// The unit of a setting, which says how its values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A number of things.
+    Number,
+    /// Bytes: `4096`, `64k`, `1M`.
+    Bytes,
+    /// A time, in nanoseconds: `250us`, `5ms`, `2s`.
+    Time,
+    /// `off` (0) or `on` (1).
+    Switch,
+}
+
+impl Unit {
+    fn parse(self, text: &str) -> Result<u64, String> {
+        match self {
+            Self::Number => text
+                .parse()
+                .map_err(|_| format!("`{text}` is not a number")),
+            Self::Bytes => units::size(text),
+            Self::Time => {
+                units::time(text).map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+            }
+            Self::Switch => match text {
+                "off" => Ok(0),
+                "on" => Ok(1),
+                _ => Err(format!("`{text}` is neither on nor off")),
+            },
+        }
+    }
+
+    /// Writes a value as it is read.
+    fn write(self, value: u64) -> String {
+        match self {
+            Self::Bytes => {
+                let text = self.show(value).replace([' ', 'i', 'B'], "");
+                text.replace('K', "k")
+            }
+            other => other.show(value),
+        }
+    }
+
+    /// Writes a value for people.
+    fn show(self, value: u64) -> String {
+        match self {
+            Self::Number => value.to_string(),
+            Self::Bytes => units::show_size(value),
+            Self::Time => Delay(Duration::from_nanos(value)).to_string(),
+            Self::Switch => if value == 0 { "off" } else { "on" }.to_owned(),
+        }
+    }
+}
+
+/// The place of a setting in options: how it is read and written.
+#[derive(Debug)]
+pub struct Field<T> {
+    /// Reads the field.
+    pub get: fn(&T) -> u64,
+    /// Writes the field.
+    pub set: fn(&mut T, u64),
+}
+
+/// What a setting changes.
+#[derive(Debug)]
+pub enum Effect {
+    /// The options of either end.
+    Common(Field<RdmaOptions>),
+    /// The options of a client.
+    Client(Field<RdmaClientOptions>),
+    /// The options of a server.
+    Server(Field<RdmaServerOptions>),
+    /// The segments of receives that an extension for placement gets.
+    Placing(Field<Placing>),
+    /// Something of a program's own, which asks for it by [`Settings::value`].
+    Own {
+        /// The value if it is not set.
+        default: u64,
+    },
+}
+
+/// A setting of one end of a connection.
+#[derive(Debug)]
+pub struct Setting {
+    /// The name in `--set NAME=VALUE`.
+    pub name: &'static str,
+    /// The unit of its values.
+    pub unit: Unit,
+    /// The least and the greatest value.
+    pub bounds: (u64, u64),
+    /// What a value has to be a multiple of; 1 for any value.
+    pub step: u64,
+    /// A sentence that says what it is.
+    pub help: &'static str,
+    /// What it changes.
+    pub effect: Effect,
+}
+
+impl Setting {
+    /// Reads a value.
+    ///
+    /// # Errors
+    /// It is written wrongly or not within the bounds, which the text says.
+    pub fn parse(&self, text: &str) -> Result<u64, String> {
+        let value = self.unit.parse(text);
+        let within = value.and_then(|value| {
+            let (least, most) = self.bounds;
+            match (least..=most).contains(&value) && value.is_multiple_of(self.step.max(1)) {
+                true => Ok(value),
+                false => Err(format!("`{text}` is not possible")),
+            }
+        });
+        within.map_err(|error| format!("{}: {error}: write {}", self.name, self.range()))
+    }
+
+    /// Says which values are possible.
+    fn range(&self) -> String {
+        let (least, most) = self.bounds;
+        if self.unit == Unit::Switch {
+            return "on or off".to_owned();
+        }
+        let range = format!("{} to {}", self.unit.show(least), self.unit.show(most));
+        match self.step {
+            0 | 1 => range,
+            step => format!("{range} in steps of {}", self.unit.show(step)),
+        }
+    }
+
+    /// Says what the value is if nothing is set.
+    fn default(&self) -> String {
+        let protocols = rpcrdma_protocols::base();
+        let client = RdmaClientOptions::new(protocols.clone());
+        let server = RdmaServerOptions::new(protocols);
+        let show = |value| self.unit.show(value);
+        match &self.effect {
+            Effect::Common(Field { get, .. }) => {
+                let (client, server) = (show(get(&client.common)), show(get(&server.common)));
+                match client == server {
+                    true => client,
+                    false => format!("client {client}, server {server}"),
+                }
+            }
+            Effect::Client(Field { get, .. }) => format!("client {}", show(get(&client))),
+            Effect::Server(Field { get, .. }) => format!("server {}", show(get(&server))),
+            Effect::Placing(Field { get, .. }) => show(get(&Placing::default())),
+            Effect::Own { default } => show(*default),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    /// Writes the paragraph about the setting in `--set help`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let help = wrap(self.help, WIDTH).replace('\n', "\n    ");
+        let (range, default) = (self.range(), self.default());
+        write!(f, "{}={range} [{default}]\n    {help}", self.name)
+    }
+}
+
+/// Settings with their values.
+#[derive(Clone, Debug, Default)]
+pub struct Settings(Vec<(&'static Setting, u64)>);
+
+impl Settings {
+    /// Sets `setting` to the value that `text` says.
+    ///
+    /// # Errors
+    /// The value is impossible, or the setting has one already.
+    pub fn set(&mut self, setting: &'static Setting, text: &str) -> Result<(), String> {
+        if let Some(value) = self.find(setting) {
+            let value = setting.unit.show(value);
+            return Err(format!("{} is set to {value} already", setting.name));
+        }
+        let value = setting.parse(text)?;
+        self.0.push((setting, value));
+        Ok(())
+    }
+
+    /// Returns whether nothing is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the value of a program's own setting, or its default.
+    #[must_use]
+    pub fn value(&self, setting: &Setting) -> u64 {
+        self.find(setting).unwrap_or(match setting.effect {
+            Effect::Own { default } => default,
+            _ => setting.bounds.0,
+        })
+    }
+
+    /// Returns the name of a setting that has no effect on a client.
+    #[must_use]
+    pub fn of_servers(&self) -> Option<&'static str> {
+        self.only(|effect| matches!(effect, Effect::Server(_)))
+    }
+
+    /// Returns the name of a setting that has no effect on a server.
+    #[must_use]
+    pub fn of_clients(&self) -> Option<&'static str> {
+        self.only(|effect| matches!(effect, Effect::Client(_)))
+    }
+
+    fn only(&self, is_it: fn(&Effect) -> bool) -> Option<&'static str> {
+        let mut found = self.0.iter().filter(|(setting, _)| is_it(&setting.effect));
+        found.next().map(|(setting, _)| setting.name)
+    }
+
+    fn find(&self, setting: &Setting) -> Option<u64> {
+        let mut known = self.0.iter();
+        let found = known.find(|(known, _)| known.name == setting.name);
+        found.map(|(_, value)| *value)
+    }
+
+    /// Changes the options of either end.
+    pub fn apply(&self, options: &mut RdmaOptions) {
+        for (setting, value) in &self.0 {
+            if let Effect::Common(Field { set, .. }) = &setting.effect {
+                set(options, *value);
+            }
+        }
+    }
+
+    /// Changes the options of a client.
+    pub fn apply_to_client(&self, options: &mut RdmaClientOptions) {
+        self.apply(&mut options.common);
+        for (setting, value) in &self.0 {
+            if let Effect::Client(Field { set, .. }) = &setting.effect {
+                set(options, *value);
+            }
+        }
+    }
+
+    /// Changes the options of a server.
+    pub fn apply_to_server(&self, options: &mut RdmaServerOptions) {
+        self.apply(&mut options.common);
+        for (setting, value) in &self.0 {
+            if let Effect::Server(Field { set, .. }) = &setting.effect {
+                set(options, *value);
+            }
+        }
+    }
+
+    /// Returns the segments of receives that data is placed in.
+    #[must_use]
+    pub fn placing(&self) -> Placing {
+        let mut placing = Placing::default();
+        for (setting, value) in &self.0 {
+            if let Effect::Placing(Field { set, .. }) = &setting.effect {
+                set(&mut placing, *value);
+            }
+        }
+        placing
+    }
+}
+
+impl fmt::Display for Settings {
+    /// Writes the settings as `--set` reads them, with spaces between them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self
+            .0
+            .iter()
+            .map(|(setting, value)| format!("{}={}", setting.name, setting.unit.write(*value)));
+        f.write_str(&each.collect::<Vec<_>>().join(" "))
+    }
+}
+
+/// Converts a value within bounds of 32 bits.
+fn word(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+/// Makes the [`Field`] of a field of options that has 32 bits.
+macro_rules! word {
+    ($field:ident) => {
+        Field {
+            get: |options| u64::from(options.$field),
+            set: |options, value| options.$field = word(value),
+        }
+    };
+}
+
+/// Makes the [`Field`] of a field of options that is a time.
+macro_rules! time {
+    ($field:ident) => {
+        Field {
+            get: |options| u64::try_from(options.$field.as_nanos()).unwrap_or(u64::MAX),
+            set: |options, value| options.$field = Duration::from_nanos(value),
+        }
+    };
+}
+
+/// Makes the [`Field`] of a field of options that is true or false.
+macro_rules! switch {
+    ($field:ident) => {
+        Field {
+            get: |options| u64::from(options.$field),
+            set: |options, value| options.$field = value != 0,
+        }
+    };
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// The settings of this project.
+pub static STANDARD: &[Setting] = &[
+    Setting {
+        name: "credits",
+        unit: Unit::Number,
+        bounds: (1, 16_384),
+        step: 1,
+        help: "Client: calls outstanding on a connection at most. Server: credits granted at most; fewer if there \
+               is no memory or no place in a queue for their receives",
+        effect: Effect::Common(word!(credits)),
+    },
+    Setting {
+        name: "inline-send",
+        unit: Unit::Bytes,
+        bounds: (KIB, 256 * KIB),
+        step: KIB,
+        help: "Longest message without chunks that this end sends (RFC 8797, section 4.2)",
+        effect: Effect::Common(word!(inline_send)),
+    },
+    Setting {
+        name: "inline-receive",
+        unit: Unit::Bytes,
+        bounds: (KIB, 256 * KIB),
+        step: KIB,
+        help: "Longest message without chunks that this end receives, and the least length of its receives, which \
+               have 4 KiB or more in version 2",
+        effect: Effect::Common(word!(inline_receive)),
+    },
+    Setting {
+        name: "max-receive",
+        unit: Unit::Bytes,
+        bounds: (KIB, MIB),
+        step: KIB,
+        help: "Version 2: length to which this end makes its receives longer at most if the peer asks for it",
+        effect: Effect::Common(word!(max_receive_size)),
+    },
+    Setting {
+        name: "head",
+        unit: Unit::Bytes,
+        bounds: (64, 64 * KIB),
+        step: 64,
+        help: "Placement (ddp): length of the first segment of receives, for the header and the rest of the message \
+               around the data",
+        effect: Effect::Placing(word!(head)),
+    },
+    Setting {
+        name: "target",
+        unit: Unit::Bytes,
+        bounds: (4 * KIB, MIB),
+        step: 4 * KIB,
+        help: "Placement (ddp): least length of the second segment of receives, into which data is placed",
+        effect: Effect::Placing(word!(target)),
+    },
+    Setting {
+        name: "short-items",
+        unit: Unit::Bytes,
+        bounds: (0, MIB),
+        step: 1,
+        help: "Data that is sent without chunks wherever it fits, even if an extension could place it: most bytes of a \
+               call and its reply, or of a reply",
+        effect: Effect::Common(word!(short_items)),
+    },
+    Setting {
+        name: "spare-receives",
+        unit: Unit::Number,
+        bounds: (0, 16_384),
+        step: 1,
+        help: "Version 2, client: receives beyond those for credits at most, for replies in several messages",
+        effect: Effect::Common(word!(spare_receives)),
+    },
+    Setting {
+        name: "group-timeout",
+        unit: Unit::Time,
+        bounds: (MILLISECOND, 3600 * SECOND),
+        step: 1,
+        help: "Version 2: time within which a message in several transmissions has to be complete; otherwise the \
+               connection is closed",
+        effect: Effect::Common(time!(group_timeout)),
+    },
+    Setting {
+        name: "max-message",
+        unit: Unit::Bytes,
+        bounds: (4 * KIB, 1024 * MIB),
+        step: 4,
+        help: "Longest RPC message in either direction",
+        effect: Effect::Common(word!(max_message)),
+    },
+    Setting {
+        name: "max-segment",
+        unit: Unit::Bytes,
+        bounds: (512, 1024 * MIB),
+        step: 1,
+        help: "Longest segment of a chunk; longer chunks have several",
+        effect: Effect::Common(word!(max_segment)),
+    },
+    Setting {
+        name: "inbound-reads",
+        unit: Unit::Number,
+        bounds: (1, 1024),
+        step: 1,
+        help: "RDMA Reads that the peer may have outstanding at most",
+        effect: Effect::Common(word!(inbound_reads)),
+    },
+    Setting {
+        name: "outbound-reads",
+        unit: Unit::Number,
+        bounds: (1, 1024),
+        step: 1,
+        help: "RDMA Reads that this end has outstanding at most",
+        effect: Effect::Common(word!(outbound_reads)),
+    },
+    Setting {
+        name: "private-data",
+        unit: Unit::Switch,
+        bounds: (0, 1),
+        step: 1,
+        help: "Version 1: whether this end announces its inline thresholds and remote invalidation when it connects \
+               (RFC 8797); otherwise messages without chunks have at most 1 KiB",
+        effect: Effect::Common(switch!(private_data)),
+    },
+    Setting {
+        name: "remote-invalidation",
+        unit: Unit::Switch,
+        bounds: (0, 1),
+        step: 1,
+        help: "Whether replies may invalidate a handle of their call (Send With Invalidate); both ends have to agree",
+        effect: Effect::Common(switch!(remote_invalidation)),
+    },
+    Setting {
+        name: "patience",
+        unit: Unit::Time,
+        bounds: (MILLISECOND, 5 * SECOND),
+        step: 1,
+        help: "How long a client waits for the answer to its first message before it takes the server for one that \
+               lacks its version",
+        effect: Effect::Client(time!(patience)),
+    },
+    Setting {
+        name: "progress-timeout",
+        unit: Unit::Time,
+        bounds: (100 * MILLISECOND, 3600 * SECOND),
+        step: 1,
+        help: "How long a client may leave RDMA Reads unanswered, or Sends and RDMA Writes uncompleted, before the \
+               server closes its connection",
+        effect: Effect::Server(time!(progress_timeout)),
+    },
+    Setting {
+        name: "max-fetched",
+        unit: Unit::Bytes,
+        bounds: (64 * KIB, 4096 * MIB),
+        step: 1,
+        help: "Bytes of fetched chunks that the unanswered calls of one connection hold at most; further calls wait",
+        effect: Effect::Server(Field {
+            get: |options| options.max_fetched,
+            set: |options, value| options.max_fetched = value,
+        }),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(name: &str) -> &'static Setting {
+        let mut known = STANDARD.iter();
+        known.find(|known| known.name == name).unwrap()
+    }
+
+    #[test]
+    fn names_differ_and_defaults_are_within_the_bounds() {
+        let client = RdmaClientOptions::new(rpcrdma_protocols::base());
+        let server = RdmaServerOptions::new(rpcrdma_protocols::base());
+        for (at, setting) in STANDARD.iter().enumerate() {
+            assert!(
+                STANDARD[..at]
+                    .iter()
+                    .all(|other| other.name != setting.name)
+            );
+            let defaults = match &setting.effect {
+                Effect::Common(it) => vec![(it.get)(&client.common), (it.get)(&server.common)],
+                Effect::Client(it) => vec![(it.get)(&client)],
+                Effect::Server(it) => vec![(it.get)(&server)],
+                Effect::Placing(it) => vec![(it.get)(&Placing::default())],
+                Effect::Own { default } => vec![*default],
+            };
+            for default in defaults {
+                let text = match setting.unit {
+                    Unit::Time => format!("{default}ns"),
+                    Unit::Switch => setting.unit.show(default),
+                    Unit::Number | Unit::Bytes => default.to_string(),
+                };
+                assert_eq!(setting.parse(&text), Ok(default), "{}", setting.name);
+            }
+        }
+    }
+
+    /// Each is set to both bounds, which come back from the options, and nothing else changes them.
+    #[test]
+    fn what_is_set_is_in_the_options() {
+        for setting in STANDARD {
+            let (least, most) = setting.bounds;
+            for value in [least, most] {
+                let mut settings = Settings::default();
+                let text = setting.unit.write(value);
+                settings.set(setting, &text).unwrap();
+                assert_eq!(settings.to_string(), format!("{}={text}", setting.name));
+                let mut client = RdmaClientOptions::new(rpcrdma_protocols::base());
+                let mut server = RdmaServerOptions::new(rpcrdma_protocols::base());
+                settings.apply_to_client(&mut client);
+                settings.apply_to_server(&mut server);
+                let found = match &setting.effect {
+                    Effect::Common(it) => {
+                        assert_eq!((it.get)(&server.common), value);
+                        (it.get)(&client.common)
+                    }
+                    Effect::Client(it) => (it.get)(&client),
+                    Effect::Server(it) => (it.get)(&server),
+                    Effect::Placing(it) => (it.get)(&settings.placing()),
+                    Effect::Own { .. } => settings.value(setting),
+                };
+                assert_eq!(found, value, "{}", setting.name);
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_values_are_refused_with_the_bounds() {
+        for (name, text, said) in [
+            (
+                "credits",
+                "0",
+                "credits: `0` is not possible: write 1 to 16384",
+            ),
+            (
+                "credits",
+                "many",
+                "credits: `many` is not a number: write 1 to 16384",
+            ),
+            (
+                "inline-send",
+                "5000",
+                "inline-send: `5000` is not possible: write 1 KiB to 256 KiB in steps of 1 KiB",
+            ),
+            (
+                "patience",
+                "6s",
+                "patience: `6s` is not possible: write 1ms to 5s",
+            ),
+            (
+                "private-data",
+                "no",
+                "private-data: `no` is neither on nor off: write on or off",
+            ),
+        ] {
+            assert_eq!(setting(name).parse(text).unwrap_err(), said);
+        }
+        let refused = setting("head").parse("8q").unwrap_err();
+        assert!(
+            refused.ends_with("write 64 B to 64 KiB in steps of 64 B"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn each_end_refuses_what_is_for_the_other() {
+        let mut settings = Settings::default();
+        settings.set(setting("credits"), "8").unwrap();
+        assert_eq!((settings.of_clients(), settings.of_servers()), (None, None));
+        settings.set(setting("patience"), "1s").unwrap();
+        assert_eq!(settings.of_clients(), Some("patience"));
+        settings.set(setting("max-fetched"), "1M").unwrap();
+        assert_eq!(settings.of_servers(), Some("max-fetched"));
+        let again = settings.set(setting("credits"), "9").unwrap_err();
+        assert_eq!(again, "credits is set to 8 already");
+    }
+
+    #[test]
+    fn help_says_the_bounds_and_the_defaults() {
+        let help = setting("credits").to_string();
+        let beginning = "credits=1 to 16384 [client 128, server 64]\n    Client: calls";
+        assert!(help.starts_with(beginning), "{help}");
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{help}"
+        );
+        let help = setting("target").to_string();
+        let beginning = "target=4 KiB to 1 MiB in steps of 4 KiB [64 KiB]\n";
+        assert!(help.starts_with(beginning), "{help}");
+    }
+}
