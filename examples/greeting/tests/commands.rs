@@ -1,0 +1,189 @@
+//! The program has what this crate adds in every command.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn greeting(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_greeting"));
+    command
+        .args(words)
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    greeting(words).output().unwrap()
+}
+
+/// Returns what a command writes to standard output, and to standard error; it has to succeed.
+fn said(words: &[&str]) -> (String, String) {
+    let output = run(words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
+/// Returns what is said of an error in the arguments.
+fn refused(words: &[&str]) -> String {
+    let output = run(words);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// A server, which ends with the test.
+struct Server {
+    process: Child,
+    /// Host and port.
+    place: String,
+}
+
+impl Server {
+    fn start(words: &[&str]) -> Self {
+        let place = ["serve", "-v", "--memory", "--port", "0", "--tcp-port", "0"];
+        let mut command = greeting(&place);
+        command
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let place = loop {
+            let line = lines.next().unwrap().unwrap();
+            if let Some(place) = line.strip_prefix("listening rdma ") {
+                break place.split(' ').next().unwrap().to_owned();
+            }
+        };
+        Self { process, place }
+    }
+
+    /// Ends the server, and returns its log.
+    fn log(mut self) -> String {
+        self.process.kill().unwrap();
+        let mut log = String::new();
+        let mut errors = self.process.stderr.take().unwrap();
+        errors.read_to_string(&mut log).unwrap();
+        log
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// Returns the transfer modes of the rows.
+fn modes(words: &[&str]) -> Vec<String> {
+    let (rows, _) = said(words);
+    let rows: Value = serde_json::from_str(&rows).unwrap();
+    let rows = rows["rows"].as_array().or(rows.as_array()).unwrap();
+    let mode = |row: &Value| row["transfer_mode"].as_str().unwrap().to_owned();
+    rows.iter().map(mode).collect()
+}
+
+#[test]
+fn compare_has_rows_by_the_clock_and_in_the_simulation() {
+    let via = "wg,wg+greeting,wg-ddp+greeting";
+    let all = ["compare", "--ops", "null", "--json", "-", "--via", via];
+    for how in [
+        &["--device", "sim", "--set", "greeting-length=512"][..],
+        &["--count", "9", "--no-trips", "--credits", "half"],
+    ] {
+        let modes = modes(&[&all[..], how].concat());
+        for mode in via.split(',') {
+            assert!(modes.iter().any(|it| it == mode), "{how:?}: {modes:?}");
+        }
+    }
+}
+
+#[test]
+fn both_ends_have_the_extension_if_they_are_told_so() {
+    let server = Server::start(&[
+        "--features",
+        "ddp+greeting",
+        "--set",
+        "greeting-length=5",
+        "--credits",
+        "half",
+    ]);
+    let ping =
+        |words: &[&str]| said(&[&["ping", "-v", "-c", "3", &server.place][..], words].concat());
+    let (_, log) = ping(&["--features", "greeting", "--set", "greeting-length=7"]);
+    assert!(
+        log.contains("the peer has sent a greeting bytes=5"),
+        "{log}"
+    );
+    for without in [&[][..], &["-o", "features=ddp"], &["-o", "rpcrdma=1"]] {
+        let (_, log) = ping(without);
+        assert!(!log.contains("greeting"), "{log}");
+    }
+    let log = server.log();
+    let greetings = log
+        .lines()
+        .filter(|line| line.contains("has sent a greeting"));
+    let greetings: Vec<&str> = greetings.collect();
+    assert_eq!(greetings.len(), 1, "{log}");
+    assert!(greetings[0].ends_with("bytes=7"), "{log}");
+}
+
+#[test]
+fn seeds_run_with_the_additions() {
+    let how = [
+        "--with",
+        "greeting",
+        "--credits",
+        "half",
+        "--set",
+        "credits=8",
+    ];
+    let (found, _) = said(&[&["sim", "--seeds", "0..24", "--rpcrdma", "2wg"][..], &how].concat());
+    assert!(found.contains("no violation"), "{found}");
+}
+
+#[test]
+fn help_and_errors_say_what_there_is() {
+    let (help, _) = said(&["serve", "--help"]);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in [
+        "greeting (each end greets the other)",
+        "half (half of that)",
+    ] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    for command in ["serve", "ping", "put", "mount", "compare", "sim", "explain"] {
+        let (settings, _) = said(&[command, "--set", "help"]);
+        for setting in ["greeting-length=1 B to 512 B", "credits=1 to 16384"] {
+            assert!(settings.contains(setting), "{command}: {settings}");
+        }
+    }
+    for (words, wanted) in [
+        (
+            &["ping", "localhost", "--set", "greeting-length=513"][..],
+            "write 1 B to 512 B",
+        ),
+        (
+            &["serve", "--memory", "--features", "greting"],
+            "write none, ddp, cont, greeting, or several",
+        ),
+        (
+            &["ls", "nfs://localhost/x", "-o", "features=greting"],
+            "greeting",
+        ),
+        (
+            &["serve", "--memory", "--credits", "quarter"],
+            "there are: all, half",
+        ),
+        (
+            &["compare", "--via", "wg+greting"],
+            "no feature \"greting\"",
+        ),
+    ] {
+        let refused = refused(words);
+        assert!(refused.contains(wanted), "{words:?}: {refused}");
+    }
+}
