@@ -166,7 +166,7 @@ fn both_ends_of_a_connection_have_their_settings() {
 
 fn rows<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<Value> {
     let words = words.into_iter().map(str::to_owned);
-    serde_json::from_str(&run(words).ok().stdout).unwrap()
+    serde_json::from_str(&run(words).ok().stdout).expect("rows as JSON")
 }
 
 /// Longer receives spare version 1 the round trip of an RDMA Read.

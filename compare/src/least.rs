@@ -33,8 +33,8 @@ pub struct Least {
 /// The operation cannot be simulated.
 pub(crate) fn add(options: &Options, ops: &[Op], rows: &mut [Row]) -> Result<(), Failure> {
     let usual = ops.iter().filter(|op| matches!(op, Op::Write(_)));
-    let usual = usual.filter(|op| op.size().map(u64::from) == Some(USUAL_SIZE));
-    let (Some(&op), true) = (usual.last(), options.receives.is_empty()) else {
+    let mut usual = usual.filter(|op| op.size().map(u64::from) == Some(USUAL_SIZE));
+    let (Some(&op), true) = (usual.next_back(), options.receives.is_empty()) else {
         return Ok(());
     };
     for via in [Variant::V1Inv, Variant::V2Cont] {

@@ -122,7 +122,7 @@ fn a_feature_missing_at_one_end_is_not_used_and_the_reason_names_the_end() {
 #[test]
 fn unannounced_features_are_not_used() {
     let mut end = end(Side::Client, "ddp+cont");
-    let mut nothing_for = |end: &End, why| {
+    let nothing_for = |end: &End, why| {
         let agreed = agreed(end);
         for name in [PLACED_THERE, PLACED_HERE] {
             assert_eq!(agreed.get(name), Some((FeatureValue::InUse(false), why)));

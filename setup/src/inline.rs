@@ -88,6 +88,8 @@ impl fmt::Display for InlineSizes {
 
 #[cfg(test)]
 mod tests {
+    use rpc_transport::rdma::Version;
+
     use super::*;
 
     #[test]
