@@ -16,7 +16,8 @@ use iwarp::{Iwarp, Options};
 use onc_rpc::{AuthSys, Credential, Encoder, Message};
 use rdma::{Device, Pool};
 use rpc_transport::rdma::{
-    Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version, Versions,
+    Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions, Version,
+    Versions,
 };
 use rpc_transport::{
     Call, Client, ClientOptions, ClientTransport, ProgramVersions, ReplyRoom, Request, Runtime,
@@ -24,6 +25,7 @@ use rpc_transport::{
     TcpOptions, TcpServer,
 };
 use rpcrdma_protocols::{Directions, RoundTripFeatures};
+use rpcrdma_setup::inline::InlineSizes;
 
 /// The program of the calls; its number does not matter.
 const PROGRAM: u32 = 100_003;
@@ -44,32 +46,53 @@ pub type Outcomes<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub enum Carrier {
     /// TCP.
     Tcp,
-    /// RPC-over-RDMA of this version over the iwarp device. Both ends have the same features.
-    Rdma(Version, RoundTripFeatures),
+    /// RPC-over-RDMA over the iwarp device. Both ends are configured alike.
+    Rdma {
+        /// The version.
+        version: Version,
+        /// The features, in both versions that have them.
+        features: RoundTripFeatures,
+        /// The longest message without chunks in bytes. With placement, receives have at least 65
+        /// KiB in any case.
+        inline: u32,
+    },
 }
 
 impl Carrier {
     /// Version 1.
-    pub const V1: Self = Self::Rdma(Version::ONE, NONE);
+    pub const V1: Self = Self::usual(Version::ONE, NONE);
     /// Version 2 of 2016 without features.
-    pub const V2: Self = Self::Rdma(Version::TWO, NONE);
+    pub const V2: Self = Self::usual(Version::TWO, NONE);
     /// Version 2 of 2016 with placement and continuation in both directions.
-    pub const V2_DDP_CONT: Self = Self::Rdma(Version::TWO, RoundTripFeatures::ALL);
+    pub const V2_DDP_CONT: Self = Self::usual(Version::TWO, RoundTripFeatures::ALL);
 
-    fn version(self) -> Option<Version> {
-        match self {
-            Self::Tcp => None,
-            Self::Rdma(version, _) => Some(version),
+    /// Returns this version and these features with the default inline threshold.
+    const fn usual(version: Version, features: RoundTripFeatures) -> Self {
+        Self::Rdma {
+            version,
+            features,
+            inline: RdmaOptions::DEFAULT_INLINE,
         }
     }
 
-    fn features(self) -> RoundTripFeatures {
-        match self {
-            Self::Tcp => NONE,
-            Self::Rdma(_, features) => features,
+    /// Returns this version without placement, with receives as long as those with placement.
+    const fn long(version: Version) -> Self {
+        Self::Rdma {
+            version,
+            features: NONE,
+            inline: LONG,
         }
+    }
+
+    /// Configures an end of a connection of this version.
+    fn configure(options: &mut RdmaOptions, features: RoundTripFeatures, inline: u32) {
+        InlineSizes::both(inline).apply(options);
+        options.protocols = rpcrdma_protocols::standard(&features);
     }
 }
+
+/// The length in bytes of receives with a segment for bulk data.
+const LONG: u32 = rpcrdma_protocols::TARGET + 1024;
 
 const NONE: RoundTripFeatures = RoundTripFeatures {
     ddp: Directions::NONE,
@@ -92,14 +115,18 @@ impl FromStr for Carrier {
         match name {
             "tcp" => Ok(Self::Tcp),
             "v1" => Ok(Self::V1),
+            "v1-long" => Ok(Self::long(Version::ONE)),
             "v2" => Ok(Self::V2),
-            "v2-ddp" => Ok(Self::Rdma(Version::TWO, PLACEMENT)),
-            "v2-cont" => Ok(Self::Rdma(Version::TWO, CONTINUATION)),
+            "v2-long" => Ok(Self::long(Version::TWO)),
+            "v2-ddp" => Ok(Self::usual(Version::TWO, PLACEMENT)),
+            "v2-cont" => Ok(Self::usual(Version::TWO, CONTINUATION)),
             "v2-ddp-cont" => Ok(Self::V2_DDP_CONT),
-            "wg" => Ok(Self::Rdma(Version::TWO_WG, CONTINUATION)),
-            "wg-ddp" => Ok(Self::Rdma(Version::TWO_WG, RoundTripFeatures::ALL)),
+            "wg" => Ok(Self::usual(Version::TWO_WG, CONTINUATION)),
+            "wg-long" => Ok(Self::long(Version::TWO_WG)),
+            "wg-ddp" => Ok(Self::usual(Version::TWO_WG, RoundTripFeatures::ALL)),
             other => Err(format!(
-                "{other}: not tcp, v1, v2, v2-ddp, v2-cont, v2-ddp-cont, wg or wg-ddp"
+                "{other}: not tcp, v1, v2, v2-ddp, v2-cont, v2-ddp-cont, wg, wg-ddp, or with receives of 65 \
+                 KiB v1-long, v2-long, wg-long"
             )),
         }
     }
@@ -159,33 +186,40 @@ impl Ends {
             ..ServerOptions::default()
         };
         let mut server = Server::new(service, options)?;
-        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerTransport>>) =
-            match carrier.version() {
-                None => {
-                    let port = TcpServer::bind(any_port, TcpOptions::default())?;
-                    (port.local_addr(), Rc::new(RefCell::new(port)))
-                }
-                Some(version) => {
-                    let mut options = RdmaServerOptions {
-                        versions: Versions::only(version),
-                        ..RdmaServerOptions::new(rpcrdma_protocols::base())
-                    };
-                    options.common.protocols = rpcrdma_protocols::standard(&carrier.features());
-                    let mut port = RdmaServer::new(device()?, options);
-                    (port.listen(any_port)?, Rc::new(RefCell::new(port)))
-                }
-            };
+        let (address, port): (SocketAddr, Rc<RefCell<dyn ServerTransport>>) = match carrier {
+            Carrier::Tcp => {
+                let port = TcpServer::bind(any_port, TcpOptions::default())?;
+                (port.local_addr(), Rc::new(RefCell::new(port)))
+            }
+            Carrier::Rdma {
+                version,
+                features,
+                inline,
+            } => {
+                let mut options = RdmaServerOptions {
+                    versions: Versions::only(version),
+                    ..RdmaServerOptions::new(rpcrdma_protocols::base())
+                };
+                Carrier::configure(&mut options.common, features, inline);
+                let mut port = RdmaServer::new(device()?, options);
+                (port.listen(any_port)?, Rc::new(RefCell::new(port)))
+            }
+        };
         server.add_transport(port)?;
         let runtime = Runtime::new()?;
         runtime.set_busy_poll(true);
-        let port: Rc<RefCell<dyn ClientTransport>> = match carrier.version() {
-            None => Rc::new(RefCell::new(TcpClient::new(TcpOptions::default()))),
-            Some(version) => {
+        let port: Rc<RefCell<dyn ClientTransport>> = match carrier {
+            Carrier::Tcp => Rc::new(RefCell::new(TcpClient::new(TcpOptions::default()))),
+            Carrier::Rdma {
+                version,
+                features,
+                inline,
+            } => {
                 let mut options = RdmaClientOptions {
                     version: Choice::Only(version),
                     ..RdmaClientOptions::new(rpcrdma_protocols::base())
                 };
-                options.common.protocols = rpcrdma_protocols::standard(&carrier.features());
+                Carrier::configure(&mut options.common, features, inline);
                 Rc::new(RefCell::new(RdmaClient::new(device()?, options)))
             }
         };
