@@ -216,8 +216,8 @@ fn call_effort(candidate: &CallCandidate, call: &CallToPlan<'_>, may_invalidate:
 }
 
 /// The transfer mode that was chosen for the last reply. The choice is repeated while the extension
-/// offers the same plans, as it does for replies of the same shape, and the base protocol's reply
-/// is as long as the last one.
+/// offers the same plans, as it does for replies of the same shape, and the base protocol's reply,
+/// without write chunks, is as long as the last one.
 #[derive(Debug, Default)]
 pub(crate) struct LastReply {
     /// Length in bytes of the reply in one Send of the base protocol, if it has such a plan.
@@ -290,17 +290,41 @@ pub(crate) fn is_short(plan: &ReplyPlan, short: u32) -> bool {
         && plan.items.iter().map(|(item, _)| item.len).sum::<u64>() <= u64::from(short)
 }
 
-/// Returns the transfer mode `candidate` of a reply to a call of the base protocol, if it is cheaper
-/// than `base`, the plan of the base protocol, or if there is no such plan.
-pub(crate) fn cheaper(
-    candidate: ReplyCandidate,
+/// Returns whether the transfer mode `candidate` of a reply to a call of the base protocol is cheaper
+/// than `base`, the plan of the base protocol, or there is no such plan.
+pub(crate) fn is_cheaper(
+    candidate: &ReplyCandidate,
     reply: &ReplyToPlan<'_>,
     base: Option<&ReplyPlan>,
     costs: &CostModel,
-) -> Option<ReplyCandidate> {
+    last: &mut LastReply,
+) -> bool {
     let Some(plan) = base else {
-        return Some(candidate);
+        return true;
     };
+    // The choice is remembered where the lengths tell all of the plan.
+    let in_payload = |(_, how): &(_, _)| *how == ReplyItem::InPayload;
+    let base_len = plan.items.iter().all(in_payload).then(|| plan.send_len());
+    if base_len.is_some() && last.holds(base_len, std::slice::from_ref(candidate)) {
+        return last.chosen.is_some();
+    }
+    let is_cheaper = costs_less(candidate, reply, plan, costs);
+    if base_len.is_some() {
+        *last = LastReply {
+            base: base_len,
+            plans: SmallVec::from_iter([candidate.plan.clone()]),
+            chosen: is_cheaper.then_some(0),
+        };
+    }
+    is_cheaper
+}
+
+fn costs_less(
+    candidate: &ReplyCandidate,
+    reply: &ReplyToPlan<'_>,
+    plan: &ReplyPlan,
+    costs: &CostModel,
+) -> bool {
     let mut base = Effort::of((1, plan.send_len()), (0, 0));
     for (item, how) in &plan.items {
         match how {
@@ -312,9 +336,9 @@ pub(crate) fn cheaper(
             }
         }
     }
-    let other = reply_effort(&candidate, reply.shape, reply.limits);
+    let other = reply_effort(candidate, reply.shape, reply.limits);
     let prices = [base, other].map(|effort| (effort, costs.estimate(&effort)));
-    (CostModel::cheapest(&prices) == Some(1)).then_some(candidate)
+    CostModel::cheapest(&prices) == Some(1)
 }
 
 fn reply_effort(candidate: &ReplyCandidate, shape: &Shape, limits: &Limits) -> Effort {

@@ -1,12 +1,12 @@
 //! The state of the extension at one end of a connection.
 
 use onc_rpc::Message;
-use rpcrdma_chunks::{CallChunks, Direction, Side};
+use rpcrdma_chunks::{CallChunks, Chunks, Direction, Side};
 use rpcrdma_extension::agreed::{PLACED_HERE, PLACED_THERE};
 use rpcrdma_extension::layout::{BufferStructure, Frame};
 use rpcrdma_extension::{
-    AgreedFeatures, Extension, FeatureReason, IncomingCall, IncomingReply, Outbox, PeerError,
-    Property, ReceivedMessage, Refusal, TransferMode, Transferred,
+    AgreedFeatures, Extension, FeatureReason, IncomingCall, IncomingReply, Outbox, Part, PeerError,
+    Property, ReceivedMessage, Refusal, TransferMode, Transferred, Whole,
 };
 use rpcrdma_v2_wg::check_payload;
 use rpcrdma_v2_wg::limits::DEFAULT_INLINE;
@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use crate::group::{Bad, Group, joined};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
 use crate::property::is_structure;
+use crate::transfer::LastReply;
 use crate::{
     CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, smallest_result_from,
     smallest_result_value, structure_from, structure_value, support_from, support_value,
@@ -72,6 +73,13 @@ impl Default for PeerAnnouncements {
 pub struct Placement {
     pub(crate) config: Config,
     pub(crate) peer: PeerAnnouncements,
+    /// Number of announcements of the peer that plans depend on.
+    pub(crate) announced: u64,
+    /// This end's buffers, as the peer can use them. Every placed message is looked for in them, so they
+    /// are computed when the peer announces something.
+    own_frame: Option<Frame>,
+    /// The transfer mode of the last reply, until the peer announces something.
+    pub(crate) last_reply: Option<LastReply>,
     incoming: Option<Group>,
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
@@ -86,9 +94,13 @@ impl Placement {
     /// Creates the state for a new connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let peer = PeerAnnouncements::default();
         Self {
+            own_frame: own_frame(&config, &peer),
             config,
-            peer: PeerAnnouncements::default(),
+            peer,
+            announced: 0,
+            last_reply: None,
             incoming: None,
             calls_refused: false,
             replies_refused: false,
@@ -105,9 +117,8 @@ impl Placement {
     }
 
     /// Returns this end's buffers, as the peer can use them.
-    pub(crate) fn own_frame(&self) -> Option<Frame> {
-        let longest = u64::from(self.peer.send_size);
-        usable(&self.config.structure, longest).filter(|_| self.config.receive)
+    pub(crate) fn own_frame(&self) -> Option<&Frame> {
+        self.own_frame.as_ref()
     }
 
     /// Returns the length in bytes from which on this end wants results placed.
@@ -142,7 +153,11 @@ impl Placement {
 
     fn part(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<(), Bad> {
         let (middle, header) = op.read(PlacedMiddle::decode)?;
-        let mut group = self.begun(op, direction);
+        let begun = self.begun(op, direction);
+        let mut group = begun.unwrap_or_else(|| {
+            let receive = usize::try_from(self.config.structure.sum());
+            Group::new(direction, op.xid, receive.unwrap_or(usize::MAX))
+        });
         group.add(middle, op.message, header as u64, self.config.max_message)?;
         self.incoming = Some(group);
         Ok(())
@@ -152,8 +167,8 @@ impl Placement {
         let (call, header) = op.read(CallPlaced::decode)?;
         let (message, parts) =
             self.finished(op, Direction::Call, call.payload, header, &call.items)?;
-        let chunks = checked(&call, op.xid, &message, &self.config)?;
         let handle = Some(call.inv_handle).filter(|&handle| handle != 0);
+        let chunks = checked(call.chunks, op.xid, &message, &self.config)?;
         let call = IncomingCall {
             xid: op.xid,
             requested: op.credits,
@@ -186,14 +201,11 @@ impl Placement {
         Ok(())
     }
 
-    /// Returns the parts of a message that have arrived, to which another is to be added.
-    fn begun(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Group {
+    /// Returns the parts of a message that have arrived, to which another is to be added, if there are
+    /// any.
+    fn begun(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Option<Group> {
         let begun = self.incoming.take();
-        let begun = begun.filter(|group| group.message.is(direction, op.xid));
-        begun.unwrap_or_else(|| {
-            let receive = usize::try_from(self.config.structure.sum());
-            Group::new(direction, op.xid, receive.unwrap_or(usize::MAX))
-        })
+        begun.filter(|group| group.message.is(direction, op.xid))
     }
 
     /// Adds the last part of a message, which has a header of `header` bytes. Returns the whole and
@@ -206,12 +218,22 @@ impl Placement {
         header: usize,
         items: &[crate::PlacedItem],
     ) -> Result<(Message, u32), Bad> {
-        let group = self.begun(op, direction);
-        let whole = group.finish(payload, op.message, header as u64)?;
-        let frame = self.own_frame().unwrap_or_else(|| Frame::plain(0));
-        let message = joined(&whole, &frame, items, self.config.max_message)?;
+        let header = header as u64;
+        let whole = match self.begun(op, direction) {
+            Some(group) => group.finish(payload, op.message, header)?,
+            None => Whole::One(Part::new(op.message, header, payload.into())?),
+        };
+        let none = Frame::plain(0);
+        let frame = self.own_frame().unwrap_or(&none);
+        let message = joined(&whole, frame, items, self.config.max_message)?;
         Ok((message, whole.count()))
     }
+}
+
+/// Returns the buffers of an end with this configuration, as its peer can use them.
+fn own_frame(config: &Config, peer: &PeerAnnouncements) -> Option<Frame> {
+    let longest = u64::from(peer.send_size);
+    usable(&config.structure, longest).filter(|_| config.receive)
 }
 
 /// Returns the direction of a header type.
@@ -230,32 +252,27 @@ fn usable(structure: &BufferStructure, longest: u64) -> Option<Frame> {
     frame.can_place().then_some(frame)
 }
 
-/// Checks a call whose placed items are in `message`. Returns its chunks.
+/// Checks a call with these chunks, whose placed items are in `message`. Returns the chunks.
 fn checked(
-    call: &CallPlaced,
+    chunks: Chunks,
     xid: u32,
     message: &Message,
     config: &Config,
 ) -> Result<CallChunks, Bad> {
-    if !call.chunks.reads.is_empty() {
+    if !chunks.reads.is_empty() {
         // Section 7.3.1: zero says that no read chunks can be used for this call.
         let error = PeerError::ReadChunks { max: 0 };
         return Err(Bad(error, "read chunks beside placed items"));
     }
     let max = config.max_segments;
-    if call.chunks.handles().count() > max as usize {
+    if chunks.handles().count() > max as usize {
         let error = PeerError::Segments { max };
         return Err(Bad(error, "more segments than are taken"));
     }
     if check_payload(xid, Direction::Call, message).is_err() {
         return Err(Bad(PeerError::Chunk, "header and RPC message do not agree"));
     }
-    let checked = CallChunks::new(
-        call.chunks.clone(),
-        false,
-        message.payload_len(),
-        config.max_message,
-    );
+    let checked = CallChunks::new(chunks, false, message.payload_len(), config.max_message);
     checked.map_err(|_| Bad(PeerError::Chunk, "chunk lists that break a rule"))
 }
 
@@ -365,6 +382,9 @@ impl Extension for Placement {
             }
             _ => return,
         }
+        self.announced += 1;
+        self.own_frame = own_frame(&self.config, &self.peer);
+        self.last_reply = None;
         out.limits_changed();
     }
 
@@ -393,5 +413,6 @@ impl Extension for Placement {
 
     fn closed(&mut self) {
         self.incoming = None;
+        self.last_reply = None;
     }
 }

@@ -6,12 +6,11 @@
 //! the receive buffers of all parts until the last one has arrived.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bytes::Buf as _;
-use onc_rpc::{Message, Position};
+use bytes::{Buf as _, Bytes};
+use onc_rpc::Message;
 use rpcrdma_chunks::{Chunks, WriteChunk, unused};
-use rpcrdma_extension::layout::Frame;
 use rpcrdma_extension::{
     CallCandidate, CallToPlan, Cost, NotTransferred, PeerError, Planned, ReplyCandidate,
     ReplyCandidates, ReplyToPlan, TransferMode, Transmission, Transmissions,
@@ -20,12 +19,12 @@ use rpcrdma_v2_wg::base::preferred_handle;
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN, REPLY_INLINE_LEN};
 use rpcrdma_v2_wg::{Body, Header, header_type as base};
 use smallvec::SmallVec;
-use transfer_plan::{Item, Shape};
+use transfer_plan::Shape;
 
 use crate::codec::limits::{CALL_LEN, ITEM_LEN, MAX_ITEMS, MAX_PARTS, REPLY_LEN};
-use crate::emit::Arranged;
+use crate::emit::{Arranged, Parts};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
-use crate::{CallPlaced, PlacedItem, Placement, ReplyPlaced};
+use crate::{CallPlaced, Placement, ReplyPlaced};
 
 /// Length in bytes of a segment of a write chunk, and of the two words before the segments: the
 /// discriminant of the list and the number of segments.
@@ -33,26 +32,45 @@ const SEGMENT_LEN: u64 = 16;
 const WRITE_CHUNK_LEN: u64 = 8;
 
 /// The transfer plan of a call.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct CallPlan {
-    /// The indexes of the items that are placed.
-    placed: SmallVec<[usize; 1]>,
-    frame: Frame,
-    count: u32,
+    /// The layout, if items of the call are placed.
+    arranged: Option<Arranged>,
     /// The number of messages in which the reply arrives, at most.
     replies: u32,
     /// Whether results are placed.
     results: bool,
+    /// The encoded header fields, cached when the first call with this plan is sent. They are not cached if
+    /// the call offers memory, whose handles differ from call to call.
+    fields: OnceLock<Bytes>,
 }
 
 /// The transfer plan of a reply.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct ReplyPlan {
-    placed: SmallVec<[usize; 1]>,
-    frame: Frame,
-    /// The write list to return: nothing is written.
-    writes: Vec<WriteChunk>,
-    count: u32,
+    arranged: Arranged,
+    /// The encoded header fields.
+    fields: Bytes,
+}
+
+/// The transfer mode of the last reply, as most replies of a connection are like the one before. It holds
+/// for calls without write chunks, until the peer announces something.
+#[derive(Debug)]
+pub(crate) struct LastReply {
+    shape: Shape,
+    inline_send: u64,
+    max_message: u64,
+    candidate: ReplyCandidate,
+}
+
+impl LastReply {
+    /// Returns whether the transfer mode would be planned for this reply as well.
+    fn holds(&self, reply: &ReplyToPlan<'_>) -> bool {
+        self.shape == *reply.shape
+            && self.inline_send == reply.limits.inline_send
+            && self.max_message == reply.limits.max_message
+            && self.candidate.cost.transmissions <= reply.credits
+    }
 }
 
 /// A way to return the reply.
@@ -66,6 +84,12 @@ struct ReplyMode {
 }
 
 impl TransferMode for Placement {
+    fn plan_state(&self) -> Option<u64> {
+        // All that plans depend on are what the peer announces and what it has refused.
+        let refused = u64::from(self.calls_refused) | u64::from(self.replies_refused) << 1;
+        Some(self.announced << 2 | refused)
+    }
+
     fn call_refused(&mut self, _: u32, error: PeerError) {
         self.calls_refused |= error == PeerError::Option;
     }
@@ -100,41 +124,43 @@ impl TransferMode for Placement {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
         let plan = plan.of::<CallPlan>()?;
-        if !plan.placed.is_empty() && self.calls_refused {
+        if plan.arranged.is_some() && self.calls_refused {
             let reason = "the peer has refused placed calls meanwhile";
             return Err(NotTransferred(reason.to_owned()));
         }
-        let offered = preferred_handle(chunks).filter(|_| self.config.offer_invalidation);
-        let inv_handle = offered.unwrap_or_default();
-        let chunks = chunks.clone();
-        let stream = message.gather(|index| !plan.placed.contains(&index));
-        if plan.placed.is_empty() {
-            let body = Body::Call {
-                external: false,
-                inv_handle,
-                chunks,
-            };
-            let mut info = Header {
-                xid,
-                credit: 0,
-                body,
-            }
-            .encode();
-            info.advance(PREFIX_LEN);
+        let Some(arranged) = &plan.arranged else {
+            let stream = message.gather(|_| true);
+            let info = plan.fields(chunks, || {
+                let body = Body::Call {
+                    external: false,
+                    inv_handle: self.offered_handle(chunks),
+                    chunks: chunks.clone(),
+                };
+                let header = Header {
+                    xid,
+                    credit: 0,
+                    body,
+                };
+                let mut info = header.encode();
+                info.advance(PREFIX_LEN);
+                info
+            });
             let call = Transmission::new(base::CALL_INLINE, info, stream);
             return Ok(Transmissions::from_iter([call]));
-        }
-        let lists = chunks.encoded_len() as u64 - Chunks::default().encoded_len() as u64;
-        let header = CALL_LEN + lists + ITEM_LEN * plan.placed.len() as u64;
-        let (arranged, items) = arrange(&plan.frame, header, message, &plan.placed, plan.count)?;
-        let fields = CallPlaced {
-            inv_handle,
-            chunks,
-            items,
-            payload: arranged.last_payload(),
         };
-        let types = (CALL_PLACED, CALL_PLACED_MIDDLE);
-        arranged.emit(fields.encode(), types, message, &plan.placed, &stream)
+        let lists = chunks.encoded_len() as u64 - Chunks::default().encoded_len() as u64;
+        let header = CALL_LEN + lists + ITEM_LEN * arranged.items().len() as u64;
+        let arranged = arranged.with_header(header)?;
+        let fields = plan.fields(chunks, || {
+            let fields = CallPlaced {
+                inv_handle: self.offered_handle(chunks),
+                chunks: chunks.clone(),
+                items: SmallVec::from_slice(arranged.items()),
+                payload: arranged.last_payload(),
+            };
+            fields.encode()
+        });
+        arranged.emit(fields, (CALL_PLACED, CALL_PLACED_MIDDLE), message)
     }
 
     /// Returns none: a placed call is treated like a call of the base protocol, so its reply is
@@ -144,6 +170,50 @@ impl TransferMode for Placement {
     }
 
     fn plan_base_reply(
+        &mut self,
+        reply: &ReplyToPlan<'_>,
+        offered: &[WriteChunk],
+    ) -> Option<ReplyCandidate> {
+        if let Some(last) = &self.last_reply
+            && offered.is_empty()
+            && last.holds(reply)
+        {
+            return Some(last.candidate.clone());
+        }
+        let candidate = self.placed_reply(reply, offered)?;
+        if offered.is_empty() {
+            self.last_reply = Some(LastReply {
+                shape: reply.shape.clone(),
+                inline_send: reply.limits.inline_send,
+                max_message: reply.limits.max_message,
+                candidate: candidate.clone(),
+            });
+        }
+        Some(candidate)
+    }
+
+    fn send_reply(
+        &mut self,
+        _: u32,
+        plan: &dyn Planned,
+        message: &Message,
+    ) -> Result<Transmissions, NotTransferred> {
+        let plan = plan.of::<ReplyPlan>()?;
+        let types = (REPLY_PLACED, REPLY_PLACED_MIDDLE);
+        plan.arranged.emit(plan.fields.clone(), types, message)
+    }
+}
+
+impl Placement {
+    /// Returns the handle that a call with these chunks offers to be invalidated, or zero.
+    fn offered_handle(&self, chunks: &Chunks) -> u32 {
+        let offered = preferred_handle(chunks).filter(|_| self.config.offer_invalidation);
+        offered.unwrap_or_default()
+    }
+
+    /// Returns the transfer mode of a reply with its long items placed, to a call that offered these
+    /// write chunks.
+    fn placed_reply(
         &self,
         reply: &ReplyToPlan<'_>,
         offered: &[WriteChunk],
@@ -152,7 +222,7 @@ impl TransferMode for Placement {
         self.places_results().then_some(())?;
         let frame = self.peer_frame(reply.limits.inline_send)?;
         let least = u64::from(self.peer.smallest_result);
-        let mut placed = SmallVec::new();
+        let mut placed = SmallVec::<[usize; 1]>::new();
         let mut left = offered.iter();
         let with_bytes = shape.items().iter().enumerate();
         for (index, item) in with_bytes.filter(|(_, item)| item.len > 0) {
@@ -171,9 +241,9 @@ impl TransferMode for Placement {
         }
         let writes: Vec<WriteChunk> = offered.iter().map(|chunk| unused(chunk)).collect();
         let header = ReplyPlaced::header_len(&writes, placed.len());
-        let (payload, lens, unplaced) = divided(shape, &placed);
+        let unplaced = unplaced(shape, &placed);
         let max = reply.credits.min(MAX_PARTS);
-        let arranged = Arranged::new(&frame, header, payload, &lens, max)?;
+        let arranged = Arranged::new(&frame, header, shape, &placed, max)?;
         let cost = Cost {
             transmissions: arranged.count(),
             wire_bytes: arranged.wire_bytes(),
@@ -181,40 +251,19 @@ impl TransferMode for Placement {
             placed: 1,
             ..Cost::default()
         };
-        let plan = ReplyPlan {
-            placed,
-            frame,
+        let fields = ReplyPlaced {
             writes,
-            count: arranged.count(),
+            items: SmallVec::from_slice(arranged.items()),
+            payload: arranged.last_payload(),
         };
+        let fields = fields.encode();
         Some(ReplyCandidate {
             cost,
             writes: SmallVec::new(),
-            plan: Arc::new(plan),
+            plan: Arc::new(ReplyPlan { arranged, fields }),
         })
     }
 
-    fn send_reply(
-        &mut self,
-        _: u32,
-        plan: &dyn Planned,
-        message: &Message,
-    ) -> Result<Transmissions, NotTransferred> {
-        let plan = plan.of::<ReplyPlan>()?;
-        let header = ReplyPlaced::header_len(&plan.writes, plan.placed.len());
-        let (arranged, items) = arrange(&plan.frame, header, message, &plan.placed, plan.count)?;
-        let stream = message.gather(|index| !plan.placed.contains(&index));
-        let fields = ReplyPlaced {
-            writes: plan.writes.clone(),
-            items,
-            payload: arranged.last_payload(),
-        };
-        let types = (REPLY_PLACED, REPLY_PLACED_MIDDLE);
-        arranged.emit(fields.encode(), types, message, &plan.placed, &stream)
-    }
-}
-
-impl Placement {
     /// Returns the transfer modes of the reply. One has the results placed. The other is inline
     /// without chunks, or, if that does not fit, has write chunks and, if needed, a reply chunk.
     fn reply_modes(&self, call: &CallToPlan<'_>) -> Vec<ReplyMode> {
@@ -236,12 +285,12 @@ impl Placement {
             let short: u64 = need.items.iter().filter(|len| !long(len)).sum();
             let placed: u64 = lens.iter().map(|&len| onc_rpc::padded(len)).sum();
             let header = REPLY_LEN + ITEM_LEN * lens.len() as u64;
-            let arranged = Arranged::new(&frame, header, stream - placed, &lens, MAX_PARTS);
-            modes.extend(arranged.map(|arranged| ReplyMode {
+            let parts = Parts::new(frame.clone(), header, stream - placed, &lens, MAX_PARTS);
+            modes.extend(parts.map(|parts| ReplyMode {
                 write_chunks: SmallVec::new(),
                 reply_chunk: None,
-                count: arranged.count(),
-                wire_bytes: arranged.wire_bytes(),
+                count: parts.count(),
+                wire_bytes: parts.wire_bytes(),
                 unplaced: short,
                 placed: true,
             }));
@@ -292,24 +341,22 @@ impl Placement {
         }
         let frame = self.peer_frame(call.limits.inline_send)?;
         let header = CALL_LEN + reply.lists_len(call) + ITEM_LEN * placed.len() as u64;
-        let (payload, lens, unplaced) = divided(call.shape, &placed);
         let max = call.credits.min(MAX_PARTS);
-        let arranged = Arranged::new(&frame, header, payload, &lens, max)?;
+        let arranged = Arranged::new(&frame, header, call.shape, &placed, max)?;
         let cost = Cost {
             transmissions: arranged.count(),
             wire_bytes: arranged.wire_bytes(),
-            unplaced: unplaced + reply.unplaced,
+            unplaced: unplaced(call.shape, &placed) + reply.unplaced,
             placed: 1 + u32::from(reply.placed),
             reply_transmissions: reply.count,
             reply_wire_bytes: reply.wire_bytes,
             ..Cost::default()
         };
         let plan = CallPlan {
-            placed,
-            frame,
-            count: arranged.count(),
+            arranged: Some(arranged),
             replies: reply.count,
             results: reply.placed,
+            fields: OnceLock::new(),
         };
         Some(reply.candidate(cost, plan))
     }
@@ -330,11 +377,10 @@ fn plain_call(call: &CallToPlan<'_>, reply: &ReplyMode) -> Option<CallCandidate>
         ..Cost::default()
     };
     let plan = CallPlan {
-        placed: SmallVec::new(),
-        frame: Frame::plain(0),
-        count: 1,
+        arranged: None,
         replies: reply.count,
         results: true,
+        fields: OnceLock::new(),
     };
     Some(reply.candidate(cost, plan))
 }
@@ -362,49 +408,29 @@ impl ReplyMode {
     }
 }
 
-/// Returns the length of the payload without the placed items, the lengths of those, and the bytes
-/// of items that stay in the payload.
-fn divided(shape: &Shape, placed: &[usize]) -> (u64, SmallVec<[u64; 1]>, u64) {
-    let is_placed = |index: usize| placed.contains(&index);
-    let items = || shape.items().iter().enumerate();
-    let kept = || items().filter(|(index, _)| !is_placed(*index));
-    let payload = shape.payload() + kept().map(|(_, item)| item.in_stream()).sum::<u64>();
-    let lens = items().filter(|(index, _)| is_placed(*index));
-    let lens = lens.map(|(_, item): (usize, &Item)| item.len).collect();
-    (payload, lens, kept().map(|(_, item)| item.len).sum())
+impl CallPlan {
+    /// Returns the encoded header fields of a call with these chunks, which are the same for each call
+    /// without chunks.
+    fn fields(&self, chunks: &Chunks, encode: impl FnOnce() -> Bytes) -> Bytes {
+        match chunks.is_empty() {
+            true => self.fields.get_or_init(encode).clone(),
+            false => encode(),
+        }
+    }
 }
 
-/// Lays out a message whose last header has `header` bytes, in at most `count` parts. Returns the
-/// entries of its placed items as well.
-fn arrange(
-    frame: &Frame,
-    header: u64,
-    message: &Message,
-    placed: &[usize],
-    count: u32,
-) -> Result<(Arranged, SmallVec<[PlacedItem; 1]>), NotTransferred> {
-    let changed = || NotTransferred("the message does not fit as it was planned".to_owned());
-    let shape = Shape::of(message).map_err(|error| NotTransferred(error.to_string()))?;
-    let (payload, lens, _) = divided(&shape, placed);
-    let arranged = Arranged::new(frame, header, payload, &lens, count).ok_or_else(changed)?;
-    let entry = |(at, &index): (usize, &usize)| {
-        let item = message.items().get(index)?;
-        let Position::At(position) = item.position else {
-            return None;
-        };
-        let length = u32::try_from(item.data.len()).ok()?;
-        arranged.entry(at, position, length)
-    };
-    let entries = placed.iter().enumerate().map(entry);
-    let items = entries.collect::<Option<_>>().ok_or_else(changed)?;
-    Ok((arranged, items))
+/// Returns the bytes of items that stay in the payload.
+fn unplaced(shape: &Shape, placed: &[usize]) -> u64 {
+    let items = shape.items().iter().enumerate();
+    let kept = items.filter(|(index, _)| !placed.contains(index));
+    kept.map(|(_, item)| item.len).sum()
 }
 
 /// Returns the number of messages as text, and each item that Sends place.
-fn described(count: u32, placed: &[usize]) -> String {
+fn described(count: u32, arranged: Option<&Arranged>) -> String {
     let ending = if count == 1 { "" } else { "s" };
     let mut text = format!("{count} message{ending}");
-    for index in placed {
+    for index in arranged.map_or(&[][..], Arranged::placed) {
         text += &format!(", item {index} placed");
     }
     text
@@ -412,8 +438,9 @@ fn described(count: u32, placed: &[usize]) -> String {
 
 impl fmt::Display for CallPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let call = described(self.count, &self.placed);
-        let replies = described(self.replies, &[]);
+        let count = self.arranged.as_ref().map_or(1, Arranged::count);
+        let call = described(count, self.arranged.as_ref());
+        let replies = described(self.replies, None);
         write!(f, "call: {call}; reply: up to {replies}")?;
         match self.results {
             true => f.write_str(", its items placed"),
@@ -424,7 +451,8 @@ impl fmt::Display for CallPlan {
 
 impl fmt::Display for ReplyPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reply: {}", described(self.count, &self.placed))
+        let reply = described(self.arranged.count(), Some(&self.arranged));
+        write!(f, "reply: {reply}")
     }
 }
 

@@ -226,7 +226,7 @@ pub trait TransferMode {
     /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
     /// chunks, as an alternative to the plan of the base protocol. By default there is none.
     fn plan_base_reply(
-        &self,
+        &mut self,
         reply: &ReplyToPlan<'_>,
         offered: &[WriteChunk],
     ) -> Option<ReplyCandidate> {

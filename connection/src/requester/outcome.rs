@@ -9,6 +9,7 @@ use rpcrdma_negotiation::show_versions;
 
 use super::Requester;
 use super::outstanding::{Outcome, Stage};
+use super::prepared::Carrier;
 use super::registration::Purpose;
 use crate::dialect::{Dialect, PeerError, Plain, ReplyBody, ReplyHeader, Returned};
 use crate::shared::Shared;
@@ -18,7 +19,7 @@ use crate::{Action, CallError};
 const EXECUTED: &str = "the call has been executed and is not repeated";
 
 impl Requester {
-    /// Handles a reply without chunks. If the call is plain too, it ends at once.
+    /// Handles a reply without chunks. If the call offered none either, it ends at once.
     pub(crate) fn take_plain(
         &mut self,
         shared: &mut Shared,
@@ -37,8 +38,11 @@ impl Requester {
         let sent = self.calls[key].sent();
         shared.flow.replied(sent, Some(header.credits));
         self.watch.answered(key);
-        self.calls.remove(key);
+        let call = self.calls.remove(key);
         self.by_xid.remove(&xid);
+        if let Some(carrier) = &call.carrier {
+            self.carried_ended(shared, xid, carrier);
+        }
         self.earlier_errors.forget(xid);
         let result = Ok(Message::without_items(payload));
         shared.actions.push_back(Action::Finished { xid, result });
@@ -312,17 +316,7 @@ impl Requester {
             self.by_xid.remove(&xid);
         }
         if let Some(carrier) = &call.carrier {
-            // Its plan was taken when it was laid out.
-            if carrier.plan.is_none()
-                && let Some(mode) = shared.session.modes().get(carrier.by)
-            {
-                mode.call_ended(xid);
-            }
-            if carrier.receives > 0 {
-                let count = carrier.receives;
-                self.release_receives(count);
-                shared.actions.push_back(Action::ReleaseReceives { count });
-            }
+            self.carried_ended(shared, xid, carrier);
         }
         if let Outcome::Again(call) = outcome {
             // It was made before all that are pending.
@@ -331,6 +325,22 @@ impl Requester {
         self.earlier_errors.forget(xid);
         if let Some(result) = call.finish(shared.dialect, outcome) {
             shared.actions.push_back(Action::Finished { xid, result });
+        }
+    }
+
+    /// Tells the extension that carried a call that it has ended, and releases the receives for its
+    /// reply.
+    fn carried_ended(&mut self, shared: &mut Shared, xid: u32, carrier: &Carrier) {
+        // Its plan was taken when it was laid out.
+        if carrier.plan.is_none()
+            && let Some(mode) = shared.session.modes().get(carrier.by)
+        {
+            mode.call_ended(xid);
+        }
+        let count = carrier.receives;
+        if count > 0 {
+            self.release_receives(count);
+            shared.actions.push_back(Action::ReleaseReceives { count });
         }
     }
 }

@@ -155,12 +155,11 @@ impl Outstanding {
         }
     }
 
-    /// Returns whether the call was sent, offered no chunks, and was not cancelled. Its reply can
-    /// then be delivered at once.
+    /// Returns whether the call was sent, offered no chunks, and was not cancelled. A reply without
+    /// chunks can then be delivered at once.
     pub(super) fn is_plain(&self) -> bool {
         matches!(&self.stage, Stage::Sent(offered) if offered.is_empty())
             && self.registrations.is_empty()
-            && self.carrier.is_none()
             && !self.cancelled
     }
 

@@ -26,23 +26,31 @@ impl Responder {
     /// Plans a reply and sends it by itself, unless it has to wait.
     #[inline]
     pub(super) fn answer_alone(&mut self, shared: &mut Shared, call: InCall, message: Message) {
-        if call.carried.is_some() {
-            return self.answer_carried(shared, call, message);
-        }
+        // The chunks of a call in messages of an extension are not listed in a reply of the base
+        // protocol.
+        let carried = call.carried.is_some();
         // Most replies are sent from here. `plan_reply` would plan the same.
-        let no_chunks = call.writes.is_empty() && call.reply.is_none();
+        let no_chunks = carried || (call.writes.is_empty() && call.reply.is_none());
         if no_chunks
             && message.items().is_empty()
             && is_short(message.payload_len(), &shared.limits)
         {
             return self.answer_plain(shared, &call, message);
         }
-        self.answer_planned(shared, call, message);
+        match carried {
+            true => self.answer_carried(shared, call, message),
+            false => self.answer_planned(shared, call, message),
+        }
     }
 
     #[inline(never)]
     fn answer_planned(&mut self, shared: &mut Shared, call: InCall, message: Message) {
-        let planned = match self.plan(shared, &call, &message) {
+        let shape = Shape::of(&message);
+        let planned = match &shape {
+            Ok(shape) => self.plan(shared, &call, shape).map_err(NoPlan::from),
+            Err(error) => Err((*error).into()),
+        };
+        let planned = match planned {
             // The requester's receives are being changed in size. The reply may fit when that is
             // settled.
             Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
@@ -53,14 +61,16 @@ impl Responder {
         let is_short = base.is_some_and(|plan| plan::is_short(plan, short));
         // Extensions place bulk data. A reply without any, or with little, costs least in the base
         // protocol.
-        let other = match is_short || message.items().is_empty() {
-            true => None,
-            false => self.alternative(shared, &call, &message, base),
+        let other = match &shape {
+            Ok(shape) if !is_short && !shape.items().is_empty() => {
+                self.alternative(shared, &call, &message, shape, base)
+            }
+            _ => None,
         };
-        let last_resort = match &planned {
+        let last_resort = match (&planned, &shape) {
             _ if other.is_some() => other,
-            Ok(_) => None,
-            Err(_) => self.last_resort(shared, &call, &message),
+            (Err(_), Ok(shape)) => self.last_resort(shared, &call, &message, shape),
+            _ => None,
         };
         // Before the reply is encoded, so that the reply itself grants the credit of its call
         // again.
@@ -103,7 +113,11 @@ impl Responder {
 
     #[cold]
     fn log_plan(&self, shared: &Shared, call: &InCall, message: &Message) {
-        if let Ok(plan) = self.plan(shared, call, message) {
+        let plan = match call.carried {
+            Some(_) => (self.plan_without_chunks(shared, message).ok()).and_then(|(_, plan)| plan),
+            None => (Shape::of(message).ok()).and_then(|one| self.plan(shared, call, &one).ok()),
+        };
+        if let Some(plan) = plan {
             tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
         }
     }
@@ -135,8 +149,7 @@ impl Responder {
         shared.send(Direction::Reply, header, placed.payload, invalidate);
     }
 
-    fn plan(&self, shared: &Shared, call: &InCall, message: &Message) -> Result<ReplyPlan, NoPlan> {
-        let shape = Shape::of(message)?;
+    fn plan(&self, shared: &Shared, call: &InCall, shape: &Shape) -> Result<ReplyPlan, ReplyError> {
         let offer = |chunk: &WriteChunk| Offer {
             segments: chunk.len() as u64,
             capacity: chunk_len(chunk),
@@ -146,7 +159,7 @@ impl Responder {
             reply: call.reply.as_ref().map(offer),
         };
         let limits = &shared.limits;
-        match (plan_reply(&shape, &offers, limits), self.terms.last_resort) {
+        match (plan_reply(shape, &offers, limits), self.terms.last_resort) {
             // The requester relied on the longer receives that it had when it sent the call, so
             // that the call offers no chunk for this reply.
             (Err(_), Some(last)) if last > limits.inline_send => {
@@ -154,9 +167,9 @@ impl Responder {
                     inline_send: last,
                     ..*limits
                 };
-                Ok(plan_reply(&shape, &offers, &longer)?)
+                plan_reply(shape, &offers, &longer)
             }
-            (planned, _) => Ok(planned?),
+            (planned, _) => planned,
         }
     }
 }

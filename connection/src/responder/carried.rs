@@ -19,7 +19,7 @@ use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 
 use super::{InCall, Responder, place};
 use crate::dialect::Group;
-use crate::plan::{cheaper, choose_reply};
+use crate::plan::{choose_reply, is_cheaper};
 use crate::shared::Shared;
 
 /// The extension that received a call and also plans its reply, with its data about the call.
@@ -84,30 +84,30 @@ impl Responder {
     /// Lets an extension lay out the reply to a call of the base protocol, if that is cheaper than
     /// the plan of the base protocol.
     pub(super) fn alternative(
-        &self,
+        &mut self,
         shared: &mut Shared,
         call: &InCall,
         message: &Message,
+        shape: &Shape,
         base: Option<&ReplyPlan>,
     ) -> Option<(Writes, Group)> {
         let credits = shared.flow.for_reply();
-        let costs = shared.config.options.costs;
         let limits = self.last_resort_limits(shared);
         let peer = shared.peer();
-        let shape = Shape::of(message).ok()?;
         let reply = ReplyToPlan {
-            shape: &shape,
+            shape,
             credits,
             limits: &limits,
             context: &(),
         };
         let mut modes = shared.session.modes().all();
-        let (by, candidate) = modes.find_map(|(by, mode)| {
+        let (by, best) = modes.find_map(|(by, mode)| {
             let candidate = mode.plan_base_reply(&reply, &call.writes)?;
             Some((by, candidate))
         })?;
         drop(modes);
-        let best = cheaper(candidate, &reply, base, &costs)?;
+        let costs = &shared.config.options.costs;
+        is_cheaper(&best, &reply, base, costs, &mut self.last_reply).then_some(())?;
         let xid = call.xid;
         tracing::debug!(peer, xid, plan = %best.plan, "reply");
         let messages = shared.session.modes().get(by)?;
@@ -169,7 +169,7 @@ impl Responder {
 
     /// Returns the lengths of a reply, and the plan by which the base protocol transfers it without
     /// chunks, if it can.
-    fn plan_without_chunks(
+    pub(super) fn plan_without_chunks(
         &self,
         shared: &Shared,
         message: &Message,
@@ -233,13 +233,13 @@ impl Responder {
         shared: &mut Shared,
         call: &InCall,
         message: &Message,
+        shape: &Shape,
     ) -> Option<(Writes, Group)> {
-        let shape = Shape::of(message).ok()?;
         let limits = self.last_resort_limits(shared);
         let credits = shared.flow.for_reply();
         let peer = shared.peer();
         let reply = ReplyToPlan {
-            shape: &shape,
+            shape,
             credits,
             limits: &limits,
             context: &(),

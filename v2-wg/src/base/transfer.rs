@@ -85,6 +85,12 @@ impl TransferMode for Base {
         candidates
     }
 
+    fn plan_state(&self) -> Option<u64> {
+        // Nothing else that plans depend on is this end's own state.
+        let calls = u64::from(self.may_continue_calls());
+        Some(calls | u64::from(self.may_have_continued_replies()) << 1)
+    }
+
     fn call_refused(&mut self, _: u32, error: PeerError) {
         self.no_continued_calls |= error == PeerError::Option;
     }
