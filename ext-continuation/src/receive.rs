@@ -1,6 +1,8 @@
 //! The handling of received operations: groups begun, continued, completed and abandoned, and error
 //! reports (sections 4.2, 5.4 and 9).
 
+use std::any::Any;
+
 use bytes::Bytes;
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
 use rpcrdma_extension::{
@@ -17,7 +19,7 @@ use smallvec::SmallVec;
 use crate::group::{Group, GroupHeader, Lead, WrittenItems, fault, part};
 use crate::report::OutOfRange;
 use crate::transmit::call::Sent;
-use crate::transmit::reply::ReplyContext;
+use crate::transmit::reply::{NoDirections, ReplyContext};
 use crate::{
     Continuation, Fault, Report, Request, Response, TransmissionId, Transmit, XMTCONT, XMTERR,
     XMTREQ, XMTRESP,
@@ -316,7 +318,7 @@ impl Transmit {
                     transmissions,
                     message,
                     chunks,
-                    context: Box::new(context),
+                    context,
                 }));
             }
             Lead::Response(_, writes) => {
@@ -472,7 +474,7 @@ fn directed(sets: &[DirectedSet]) -> impl Iterator<Item = &DirectedItem> {
 }
 
 /// Returns the chunks of a request, and the context for planning its reply.
-fn incoming(request: Request) -> (CallChunks, ReplyContext) {
+fn incoming(request: Request) -> (CallChunks, Box<dyn Any + Send>) {
     let explicit = |item: PlacedItem| match item.location {
         Location::Explicit(segments) => Some(ReadChunk {
             position: item.position,
@@ -481,24 +483,28 @@ fn incoming(request: Request) -> (CallChunks, ReplyContext) {
         }),
         _ => None,
     };
+    let mut chunks = CallChunks {
+        payload: None,
+        items: request.items.into_iter().filter_map(explicit).collect(),
+        writes: Vec::new(),
+        reply: None,
+    };
     let reserved = request.reserved;
+    if request.directions.is_empty() && reserved == 0 {
+        return (chunks, Box::new(NoDirections));
+    }
     let mut sets = request.directions.into_iter();
     let mut directions = sets.next().map(|set| set.items).unwrap_or_default();
     directions.extend(sets.flat_map(|set| set.items));
     let writes = directions
         .iter()
         .filter_map(|item| item.to.chunk().cloned());
-    let chunks = CallChunks {
-        payload: None,
-        items: request.items.into_iter().filter_map(explicit).collect(),
-        writes: writes.collect(),
-        reply: None,
-    };
+    chunks.writes = writes.collect();
     let context = ReplyContext {
         directions,
         reserved,
     };
-    (chunks, context)
+    (chunks, Box::new(context))
 }
 
 /// Returns what was placed in the memory that a call offered (table 2; for written items also the

@@ -24,7 +24,8 @@ use crate::transmit::call::place;
 use crate::transmit::replies::plural;
 use crate::{Continuation, Response, Transmit, XMTRESP};
 
-/// The part of a call that is kept until it is answered.
+/// The part of a call that is kept until it is answered. That of a call without directions is
+/// [`NoDirections`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReplyContext {
     /// The requester's directions for the items of the reply, in order.
@@ -32,6 +33,10 @@ pub(crate) struct ReplyContext {
     /// Number of additional receives that the requester has posted.
     pub(crate) reserved: u32,
 }
+
+/// The default [`ReplyContext`], in a box of which there is no allocation.
+#[derive(Debug)]
+pub(crate) struct NoDirections;
 
 /// The outcome of a direction.
 #[derive(Clone, Debug)]
@@ -72,8 +77,11 @@ const NOTHING_LEN: u64 = 12;
 impl Transmit {
     /// Returns every transfer mode for a reply. There are two if the requester leaves the choice.
     pub(crate) fn reply_candidates(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
-        let Some(context) = reply.context.downcast_ref::<ReplyContext>() else {
-            return ReplyCandidates::new();
+        let none = ReplyContext::default();
+        let context = match reply.context.downcast_ref::<ReplyContext>() {
+            Some(context) => context,
+            None if reply.context.is::<NoDirections>() => &none,
+            None => return ReplyCandidates::new(),
         };
         let alike = |last: &&LastReply| {
             last.shape == *reply.shape
