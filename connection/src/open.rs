@@ -41,6 +41,8 @@ pub(crate) struct Open {
     pub(crate) peer: Option<PrivateData>,
     /// The time since which a message in several transmissions has been incomplete.
     pub(crate) incomplete_since: Option<Time>,
+    /// Whether an extension sends several calls or replies of this end together.
+    pub(crate) batches: bool,
     /// Whether a message has arrived, so that the session knows that the connection has begun.
     begun: bool,
     /// The memory of its parts, charged to the connection's account.
@@ -195,6 +197,7 @@ impl Open {
             responder,
             peer,
             incomplete_since: None,
+            batches,
             begun: false,
         })
     }

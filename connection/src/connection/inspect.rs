@@ -146,6 +146,14 @@ impl Connection {
             })
     }
 
+    /// Returns whether calls, or replies, that are made before the next actions are taken may leave in
+    /// one message. A driver then takes the actions of a turn of its owner at the end of it.
+    #[must_use]
+    #[inline]
+    pub fn sends_together(&self) -> bool {
+        matches!(&self.phase, Phase::Open(open) if open.batches)
+    }
+
     /// Returns the number of this end's calls that have not ended. Their memory may be registered.
     #[must_use]
     pub fn unfinished_calls(&self) -> usize {

@@ -384,7 +384,7 @@ impl ClientTransport for RdmaClient {
                 let event = ClientTransportEvent::Failed { conn, xid, error };
                 self.driver.events.push_back(event);
             }
-            self.run(qp);
+            self.run_in_turn(qp);
         }
     }
 
@@ -404,7 +404,7 @@ impl ClientTransport for RdmaClient {
             && let Some(link) = self.driver.links.get_mut(&qp)
         {
             link.connection.reply(now, CallId(token), message);
-            self.run(qp);
+            self.run_in_turn(qp);
         }
     }
 

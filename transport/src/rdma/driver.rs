@@ -194,6 +194,8 @@ pub(super) struct Driver<E> {
     slow_senders: SlowSenders,
     /// Connections with consumed receives of their own that are not posted again yet.
     reposting: Vec<QpId>,
+    /// Connections whose actions are executed at the end of the owner's turn.
+    turn: Vec<QpId>,
     /// Connections on which something waits for memory.
     waiting: Vec<QpId>,
     /// Checks for peers that make no progress, at a server.
@@ -225,6 +227,7 @@ impl<E: CallEvent> Driver<E> {
             pool: None,
             slow_senders: SlowSenders::default(),
             reposting: Vec::new(),
+            turn: Vec::new(),
             waiting: Vec::new(),
             progress: progress_timeout.map(ProgressChecks::new),
             give_back_after: None,
@@ -319,13 +322,39 @@ impl<E: CallEvent> Driver<E> {
     /// Prepares for sleeping. Returns false if there is work to do first.
     pub(super) fn arm(&mut self) -> bool {
         self.repost();
-        self.events.is_empty() && self.device.arm()
+        self.turn.is_empty() && self.events.is_empty() && self.device.arm()
     }
 
     /// Prepares for sleeping while the owner takes no events. Returns false if the device has work.
     pub(super) fn arm_without_owner(&mut self) -> bool {
         self.repost();
-        self.device.arm()
+        self.turn.is_empty() && self.device.arm()
+    }
+
+    /// Returns whether the actions of a connection, for which its owner has just done something, are
+    /// executed at the end of the owner's turn: what else the owner does in it may leave in the same
+    /// message.
+    #[inline]
+    pub(super) fn waits_for_turn(&mut self, qp: QpId) -> bool {
+        let link = self.links.get(&qp);
+        if !link.is_some_and(|link| link.connection.sends_together()) {
+            return false;
+        }
+        if !self.turn.contains(&qp) {
+            self.turn.push(qp);
+        }
+        true
+    }
+
+    /// Returns whether there are connections whose actions are executed at the end of the turn.
+    #[inline]
+    pub(super) fn is_in_turn(&self) -> bool {
+        !self.turn.is_empty()
+    }
+
+    /// Removes and returns a connection whose actions are executed now, at the end of the turn.
+    pub(super) fn next_of_turn(&mut self) -> Option<QpId> {
+        self.turn.pop()
     }
 
     /// Passes an event to a connection.

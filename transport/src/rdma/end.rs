@@ -23,6 +23,24 @@ pub(super) trait End {
     /// Executes the actions of a connection, and handles its notices.
     fn run(&mut self, qp: QpId);
 
+    /// Executes the actions of a connection for which the owner has just done something: at the end of the
+    /// owner's turn, which is the next poll, if several calls or replies can leave in one message, and at
+    /// once otherwise.
+    #[inline]
+    fn run_in_turn(&mut self, qp: QpId) {
+        if !self.driver().waits_for_turn(qp) {
+            self.run(qp);
+        }
+    }
+
+    /// Executes the actions that waited for the end of the owner's turn.
+    #[cold]
+    fn end_turn(&mut self) {
+        while let Some(qp) = self.driver().next_of_turn() {
+            self.run(qp);
+        }
+    }
+
     /// Handles every event except completions. It is a separate cold function, so that the code
     /// path of a call is short: after a system call little of it is in the L1 instruction cache.
     fn connection_changed(&mut self, event: DeviceEvent);
@@ -33,6 +51,10 @@ pub(super) trait End {
     /// Handles what the device has to report, and what is due. Returns whether there are events for
     /// the owner.
     fn progress(&mut self, now: Time) -> bool {
+        if self.driver().is_in_turn() {
+            self.driver().now = now;
+            self.end_turn();
+        }
         self.driver().poll(now);
         while let Some(event) = self.driver().next_device_event() {
             match event {

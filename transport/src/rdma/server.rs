@@ -391,7 +391,7 @@ impl ServerTransport for RdmaServer {
         let qp = qp_of(conn);
         if let Some(link) = self.driver.links.get_mut(&qp) {
             link.connection.reply(now, CallId(token), message);
-            self.run(qp);
+            self.run_in_turn(qp);
             // An unsignaled reply is followed by no event, which would set the timer.
             self.driver.plan_give_back();
         }
@@ -417,7 +417,7 @@ impl ServerTransport for RdmaServer {
             return Err(CallError::Disconnected { reason });
         };
         link.connection.call(xid, message, room)?;
-        self.run(qp);
+        self.run_in_turn(qp);
         Ok(())
     }
 
