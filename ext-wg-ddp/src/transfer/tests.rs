@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Position};
-use rpcrdma_chunks::{Reader, Segment};
+use rpcrdma_chunks::{Reader, Segment, Side};
 use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_extension::{Extensions, Property};
 use transfer_plan::{ChunkCounts, ChunkLimits, Limits, ReplyNeed};
@@ -72,20 +72,36 @@ fn a_reply_that_is_longer_than_allowed_is_not_placed() {
     }
 }
 
+/// Returns the extensions of a connection with this one.
+fn connection(end: Placement) -> Extensions {
+    let side = match end.config.makes_calls {
+        true => Side::Client,
+        false => Side::Server,
+    };
+    Extensions::new(side, 1, vec![Box::new(end)]).unwrap()
+}
+
+/// Has the peer announce a property whose value is 64.
+fn announce(connection: &mut Extensions, id: u32) {
+    let value = smallest_result_value(64);
+    connection.by_version(|out| out.share_property(Property { id, value }));
+}
+
 /// The engine repeats its choice without comparing costs while it gets the same plan.
 #[test]
 fn replies_that_are_alike_have_one_plan_until_the_peer_announces_something() {
     let structure = structure();
-    let mut server = end(&structure, false);
+    let mut server = connection(end(&structure, false));
     let limits = limits(structure.sum(), 1 << 16);
-    let plan = |server: &mut Placement, len: usize, credits: u32, offered: &[WriteChunk]| {
+    let plan = |server: &mut Extensions, len: usize, credits: u32, offered: &[WriteChunk]| {
         let reply = ReplyToPlan {
             shape: &Shape::of(&message(len)).unwrap(),
             credits,
             limits: &limits,
             context: &(),
         };
-        let candidate = server.plan_base_reply(&reply, offered);
+        let mode = server.transfer_mode(0).unwrap();
+        let candidate = mode.plan_base_reply(&reply, offered);
         candidate.map(|candidate| candidate.plan)
     };
     let first = plan(&mut server, 9000, 8, &[]).unwrap();
@@ -103,32 +119,24 @@ fn replies_that_are_alike_have_one_plan_until_the_peer_announces_something() {
     assert!(!Arc::ptr_eq(&again, &other));
 }
 
-/// Has the peer announce that results from 64 bytes on are placed.
-fn announce(end: &mut Placement, id: u32) {
-    let of_end = std::mem::replace(end, self::end(&structure(), true));
-    let side = rpcrdma_chunks::Side::Server;
-    let mut set = Extensions::new(side, 1, vec![Box::new(of_end)]).unwrap();
-    let value = smallest_result_value(64);
-    set.by_version(|out| out.share_property(Property { id, value }));
-    std::mem::swap(end, set.find_mut().unwrap());
-}
-
 #[test]
 fn calls_are_planned_again_when_the_peer_has_announced_or_refused_something() {
-    let mut client = end(&structure(), true);
-    let mut states = vec![client.plan_state()];
+    let mut client = connection(end(&structure(), true));
+    let state = |client: &mut Extensions| client.transfer_mode(0).unwrap().plan_state();
+    let mut states = vec![state(&mut client)];
     announce(&mut client, rpcrdma_v2_wg::property_id::RECEIVE_SIZE);
-    states.push(client.plan_state());
-    client.call_refused(1, PeerError::Chunk);
-    assert_eq!(states.last(), Some(&client.plan_state()));
-    client.call_refused(1, PeerError::Option);
-    states.push(client.plan_state());
-    client.reply_refused();
-    states.push(client.plan_state());
+    states.push(state(&mut client));
+    let mode = client.transfer_mode(0).unwrap();
+    mode.call_refused(1, PeerError::Chunk);
+    assert_eq!(states.last(), Some(&mode.plan_state()));
+    mode.call_refused(1, PeerError::Option);
+    states.push(mode.plan_state());
+    mode.reply_refused();
+    states.push(mode.plan_state());
     assert!(states.iter().all(Option::is_some));
     assert!((1..states.len()).all(|at| !states[..at].contains(&states[at])));
     announce(&mut client, 0xffff);
-    assert_eq!(states.last(), Some(&client.plan_state()));
+    assert_eq!(states.last(), Some(&state(&mut client)));
 }
 
 /// A chunk can have more segments than planned, if its memory lies in several pieces. The header is
