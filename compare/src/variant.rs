@@ -199,7 +199,7 @@ impl Variant {
                 lengths.target = 0;
                 size
             }
-            (Receives::Usual(inline), Self::V1Long) => placing_receives(inline),
+            (Receives::Usual(inline), Self::V1Long) => placing_receives(inline, tuning),
             (Receives::Usual(_), Self::Tcp | Self::V1 | Self::V1Inv) => RdmaOptions::DEFAULT_INLINE,
             (Receives::Usual(inline), _) => inline,
         };
@@ -254,10 +254,9 @@ pub(crate) enum Receives {
 }
 
 /// Returns the length of receives of version 2 with placement and this inline threshold, in bytes.
-fn placing_receives(inline: u32) -> u32 {
+fn placing_receives(inline: u32, tuning: &Tuning) -> u32 {
     let mut options = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
-    let usual = Tuning::default();
-    Variant::V2Ddp.configure(&mut options, Receives::Usual(inline), &usual);
+    Variant::V2Ddp.configure(&mut options, Receives::Usual(inline), tuning);
     options.receives(|_| true).len()
 }
 
@@ -426,15 +425,19 @@ mod tests {
     #[test]
     fn settings_hold_for_all_variants() {
         let catalog = Catalog::standard();
-        let set = ["credits=3", "head=512"].map(|text| catalog.parse_assignment(text).unwrap());
+        let set = ["credits=3", "head=2k", "target=128k"];
+        let set = set.map(|text| catalog.parse_assignment(text).unwrap());
         let tuning = Tuning::new(catalog, None, &set).unwrap();
         for variant in Variant::ALL.into_iter().skip(1) {
             let mut options = RdmaOptions::server(rpcrdma_protocols::base());
             variant.configure(&mut options, Receives::Usual(4096), &tuning);
             assert_eq!(options.credits, 3);
-            let first = options.receives(|_| true).segments()[0].len;
-            let placing = !variant.features().ddp.receive;
-            assert_eq!(first, if placing { 4096 } else { 512 }, "{variant:?}");
+            let lengths: Vec<usize> = options.receives(|_| true).lengths().collect();
+            match variant {
+                Variant::V1Long => assert_eq!(lengths, [130 << 10]),
+                _ if variant.features().ddp.receive => assert_eq!(lengths, [2048, 128 << 10]),
+                _ => assert_eq!(lengths, [4096]),
+            }
         }
     }
 }
