@@ -5,6 +5,8 @@
 //!   `serve --callbacks` and `ping --callbacks` make.
 //! * [`Probe`]: calls and replies of any length without DDP-eligible items, which NFS version 3
 //!   hardly has ([`Long`]), and with items ([`Echo`]). It is added to another service.
+//! * [`workload`]: kinds of calls whose cost is measured, those of NFS and others; [`Beside`] adds the
+//!   programs of such calls to a service.
 //! * [`pattern`]: content that says where it comes from.
 //!
 //! ```
@@ -17,8 +19,11 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 pub mod callbacks;
 pub mod pattern;
 mod probe;
+pub mod workload;
 
+pub use beside::Beside;
 pub use probe::{Echo, Long, Probe};

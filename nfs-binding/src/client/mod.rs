@@ -24,5 +24,5 @@ pub use mount::{Limits, Mount, Object};
 pub use nfs3::{Mount3, Nfs3};
 pub use options::{AttachOptions, DEFAULT_IO, MIN_IO};
 pub use path::{Follow, MAX_LINKS, components};
-pub use rpc::{ClientAs, RpcClient, call};
+pub use rpc::{ClientAs, RpcClient, call, encoded, results};
 pub use url::{NfsUrl, UrlError};

@@ -67,14 +67,26 @@ pub async fn call<P: Binding>(
     rpc: &impl RpcClient,
     args: &P::Args,
 ) -> Result<P::Results, CallError> {
-    let call = Call {
+    let reply = rpc.call(encoded::<P>(args)).await?;
+    results::<P>(&reply)
+}
+
+/// Returns a call of procedure `P`, for a client that decodes the reply itself ([`results`]).
+pub fn encoded<P: Binding>(args: &P::Args) -> Call {
+    Call {
         prog: P::PROGRAM,
         vers: P::VERSION,
         proc: P::NUMBER,
         args: encode(args),
         reply: P::reply_room(args),
-    };
-    let reply = rpc.call(call).await?;
+    }
+}
+
+/// Decodes the results of procedure `P`.
+///
+/// # Errors
+/// [`CallError::Protocol`] if that is not possible.
+pub fn results<P: Binding>(reply: &Reply) -> Result<P::Results, CallError> {
     let mut results = reply.results();
     P::Results::decode(&mut results)
         .and_then(|value| results.finish().map(|()| value))
