@@ -66,11 +66,13 @@ fn by_private_data(
 /// sends messages of up to `max_send` bytes.
 fn by_limits(side: Side, max_send: u32, limits: &ConnectionLimits) -> AgreedFeatures {
     let why = FeatureReason::Extensions;
-    let inline_send = FeatureValue::Bytes(limits.inline_send.min(max_send));
-    let inline_receive = FeatureValue::Bytes(limits.inline_receive);
+    let send = limits.inline_send.min(max_send);
     let mut agreed = AgreedFeatures::default();
-    agreed.set(INLINE_SEND, (inline_send, why));
-    agreed.set(INLINE_RECEIVE, (inline_receive, why));
+    agreed.set(INLINE_SEND, (FeatureValue::Bytes(send), why));
+    agreed.set(
+        INLINE_RECEIVE,
+        (FeatureValue::Bytes(limits.inline_receive), why),
+    );
     agreed.set(CHARACTERISTICS, (false, FeatureReason::NotExchanged));
     agreed.set(INVALIDATED_HERE, (false, FeatureReason::NotExchanged));
     agreed.set(INVALIDATED_THERE, (limits.may_invalidate, why));

@@ -2,7 +2,7 @@
 
 use onc_rpc::Message;
 use rpcrdma_chunks::{CallChunks, Chunks, Direction, Side};
-use rpcrdma_extension::agreed::{PLACED_HERE, PLACED_THERE};
+use rpcrdma_extension::agreed::{PLACED_HERE, PLACED_THERE, both};
 use rpcrdma_extension::layout::{BufferStructure, Frame};
 use rpcrdma_extension::{
     AgreedFeatures, Extension, FeatureReason, IncomingCall, IncomingReply, Outbox, Part, PeerError,
@@ -389,17 +389,14 @@ impl Extension for Placement {
     }
 
     fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
-        let unknown = agreed.peer_unknown();
-        let placed = |is_placed: bool| match is_placed {
-            true => (true, FeatureReason::Both),
-            false => (false, unknown.unwrap_or(FeatureReason::NotAnnounced)),
-        };
+        let why_not = agreed.peer_unknown();
+        let why_not = why_not.unwrap_or(FeatureReason::NotAnnounced);
         let (there, here) = match side {
             Side::Client => (self.places_calls(), self.has_results_placed()),
             Side::Server => (self.places_results(), self.has_calls_placed()),
         };
-        agreed.set(PLACED_THERE, placed(there));
-        agreed.set(PLACED_HERE, placed(here));
+        agreed.set(PLACED_THERE, both(true, there, why_not));
+        agreed.set(PLACED_HERE, both(true, here, why_not));
     }
 
     fn collected_bytes(&self) -> usize {

@@ -94,12 +94,6 @@ impl Exchange {
         &self.peer
     }
 
-    /// Returns the characteristics that this end understands.
-    #[must_use]
-    pub fn registry(&self) -> &Registry {
-        &self.config.registry
-    }
-
     /// Returns whether the peer supports this extension, or `None` while that is not known.
     #[must_use]
     pub fn supported(&self) -> Option<bool> {

@@ -12,7 +12,7 @@ mod transfer;
 use rpcrdma_chunks::Side;
 use rpcrdma_extension::agreed::{
     CALL_TRANSMISSIONS, CHARACTERISTICS, INVALIDATED_HERE, INVALIDATED_THERE, PLACED_HERE,
-    PLACED_THERE, REPLY_TRANSMISSIONS,
+    PLACED_THERE, REPLY_TRANSMISSIONS, both,
 };
 use rpcrdma_extension::{
     AgreedFeatures, ConnectionLimits, FeatureReason, FeatureValue, Outbox, Property, Reassembly,
@@ -159,13 +159,8 @@ impl Base {
             true => (true, FeatureReason::EachCall),
             false => (false, FeatureReason::Here),
         };
-        agreed.set(
-            CHARACTERISTICS,
-            match self.peer() {
-                Some(_) => (true, FeatureReason::Both),
-                None => (false, FeatureReason::NotSaidYet),
-            },
-        );
+        let known = both(true, self.peer().is_some(), FeatureReason::NotSaidYet);
+        agreed.set(CHARACTERISTICS, known);
         agreed.set(INVALIDATED_HERE, each_call(self.config.offer_invalidation));
         agreed.set(INVALIDATED_THERE, each_call(self.config.can_invalidate));
         for name in [PLACED_THERE, PLACED_HERE] {
