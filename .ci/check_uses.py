@@ -24,9 +24,6 @@ import tempfile
 
 # Folders of what only tests, measures or shows the product.
 CHECKS = ("testing", "drafts", "benches", "examples")
-# Crates that still have circles, with the number of files of each; to be emptied. In the connection, the
-# configuration has the versions, whose interface takes the configuration.
-STILL = {"rpcrdma-connection": [2, 9]}
 TOKEN = re.compile(
     r"""(?P<skip>//[^\n]*|\s+)|(?P<comment>/\*)|(?P<raw>b?c?r(?P<hashes>\#*)".*?"(?P=hashes))"""
     r"""|(?P<string>[bc]?"(?:\\.|[^"\\])*")"""
@@ -341,10 +338,7 @@ def check():
             if target["kind"][0] not in ("lib", "bin"):
                 continue
             uses = Crate(pathlib.Path(target["src_path"])).uses()
-            found = circles(uses)
-            if sorted(map(len, found)) == STILL.get(package["name"], []):
-                continue
-            for circle in found:
+            for circle in circles(uses):
                 problems.append(f"{package['name']}: a circle of {len(circle)} files")
                 for file in circle:
                     for other in filter(circle.__contains__, uses[file]):

@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::Pool;
-use rpcrdma_extension::EndConfig;
+use rpcrdma_chunks::Side;
+use rpcrdma_chunks::limits::{MAX_CHUNK_SEGMENTS, MAX_WRITE_CHUNKS};
+use rpcrdma_extension::{DEFAULT_INLINE, EndConfig, FIRST_MESSAGE_MAX};
 use rpcrdma_negotiation::{Choice, Evidence, Version, Versions};
 use rpcrdma_v1::PrivateData;
-use rpcrdma_v2::Side;
-use rpcrdma_v2::limits::{
-    DEFAULT_INLINE as V2_INLINE, FIRST_MESSAGE_MAX, MAX_CHUNK_SEGMENTS, MAX_WRITE_CHUNKS,
-};
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
-use crate::dialect::{Dialect, MAX_SEGMENTS};
+use crate::dialect::Dialect;
 use crate::flow::{GrantAll, MakeGrantPolicy};
 use crate::{BEYOND_CREDITS, Protocols, ReceiveStructure, ReducedArguments};
 
@@ -29,6 +27,9 @@ const DEFAULT_SHORT_ITEMS: u32 = 2048;
 /// The default maximum length, in bytes, to which this end enlarges its receives at the peer's
 /// request.
 const DEFAULT_MAX_RECEIVE: u32 = 32 << 10;
+/// The maximum number of segments in the chunk lists of a call that this end takes. Version 2 of the
+/// working group announces it (version-two-07, section 5.2.4).
+const MAX_SEGMENTS: u32 = 256;
 /// The default maximum number of receives beyond those for credits, for replies in several
 /// messages: several replies of 1 MiB at a time in messages of 64 KiB.
 const DEFAULT_SPARE_RECEIVES: u32 = 256;
@@ -180,7 +181,7 @@ impl Options {
     pub fn plain_receives(&self, allows: impl Fn(Version) -> bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
         let least = match self.protocols.has_operations(allows) {
-            true => V2_INLINE,
+            true => DEFAULT_INLINE,
             false => 0,
         };
         ReceiveStructure::plain(data.receive_size().max(least) as usize)
@@ -403,6 +404,7 @@ impl Config {
             max_receive_size: options.max_receive_size,
             max_send: self.max_send(),
             max_message: options.max_message,
+            max_segment: u32::try_from(self.max_segment).unwrap_or(u32::MAX),
             max_segments: MAX_SEGMENTS,
             remote_invalidation: options.remote_invalidation,
             costs: &options.costs,

@@ -1,5 +1,6 @@
 //! The features that both ends of a connection have agreed on, and why.
 
+use rpcrdma_chunks::Side;
 use rpcrdma_extension::agreed::{
     BACKWARD_CALLS, CHARACTERISTICS, INLINE_RECEIVE, INLINE_SEND, INVALIDATED_HERE,
     INVALIDATED_THERE, both, smaller,
@@ -8,7 +9,6 @@ use rpcrdma_extension::{
     AgreedFeatures, ConnectionLimits, FeatureReason, FeatureValue, ReverseDirection,
 };
 use rpcrdma_v1::PrivateData;
-use rpcrdma_v2::Side;
 
 use crate::Config;
 use crate::dialect::Session;

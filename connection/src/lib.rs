@@ -132,6 +132,7 @@ mod config;
 mod connection;
 mod error;
 mod features;
+mod group;
 mod memory;
 mod open;
 mod plan;
@@ -147,11 +148,11 @@ pub mod dialect;
 pub mod flow;
 
 // What configurations and inspection are made of.
+pub use rpcrdma_chunks::{Direction, Side};
 pub use rpcrdma_extension::layout::{BadStructure, ReceiveSegment, ReceiveStructure};
 pub use rpcrdma_extension::{AgreedFeatures, NotChanged, agreed};
 pub use rpcrdma_negotiation::{Choice, Evidence, Version, VersionDecision, Versions};
 pub use rpcrdma_v1::PrivateData;
-pub use rpcrdma_v2::{Direction, Side};
 pub use rpcrdma_v2_wg::Properties;
 pub use transfer_plan::{CostModel, ReplyNeed, Shape};
 

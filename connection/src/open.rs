@@ -161,7 +161,9 @@ impl Open {
         peer: Option<PrivateData>,
         first_xid: u32,
     ) -> Result<Self, DuplicateNumber> {
-        let mut session = dialect.session(&config, first_xid)?;
+        let end = config.end();
+        let extensions = config.options.protocols.make(dialect.version(), &end);
+        let mut session = dialect.session(&end, extensions, first_xid)?;
         let terms = Terms::new(&config, dialect, peer, &*session);
         let account = config.pool.account().cloned();
         let extensible = session.modes().all().next().is_some();

@@ -56,8 +56,11 @@ impl Shared {
         limits: Limits,
         session: Box<dyn Session>,
     ) -> Self {
+        let options = &config.options;
+        let policy = options.grants.make(config.role.side());
+        let count = options.initial_message_count;
         Self {
-            flow: FlowControl::new(&config, dialect.accounting()),
+            flow: FlowControl::new(&config.end(), dialect.accounting(), count, policy),
             config,
             dialect,
             limits,

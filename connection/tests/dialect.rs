@@ -8,12 +8,12 @@ mod support;
 use bytes::{Buf as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
+use rpcrdma_connection::Protocols;
 use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, Outgoing, Plain, Receiver,
     Session, VersionOne,
 };
-use rpcrdma_connection::{Config, Protocols};
-use rpcrdma_extension::DuplicateNumber;
+use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 use rpcrdma_negotiation::Version;
 use rpcrdma_v2::Direction;
 use support::{Pair, data, message, open, room};
@@ -66,7 +66,12 @@ impl Dialect for Nine {
         ours(&VersionOne.encode_error(error, credits))
     }
 
-    fn session(&self, _: &Config, _: u32) -> Result<Box<dyn Session>, DuplicateNumber> {
+    fn session(
+        &self,
+        _: &EndConfig<'_>,
+        _: Vec<Box<dyn Extension>>,
+        _: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber> {
         Ok(Box::new(Self))
     }
 

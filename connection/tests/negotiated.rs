@@ -15,7 +15,7 @@ use rpcrdma_connection::dialect::{
 };
 use rpcrdma_connection::{Config, Direction, Event, Options, Protocols, Side};
 use rpcrdma_extension::{
-    DuplicateNumber, Extension, Extensions, Outbox, ReceivedMessage, Refusal, Start,
+    DuplicateNumber, EndConfig, Extension, Extensions, Outbox, ReceivedMessage, Refusal, Start,
 };
 use rpcrdma_negotiation::{
     Choice, Evidence, Shown, Version, VersionAction, VersionDecision, VersionReason, Versions,
@@ -67,8 +67,13 @@ impl Dialect for Third {
         VersionTwo.encode_error(error, credits)
     }
 
-    fn session(&self, config: &Config, xid: u32) -> Result<Box<dyn Session>, DuplicateNumber> {
-        let extensions = Extensions::new(config.role.side(), xid, vec![Box::new(Hello)])?;
+    fn session(
+        &self,
+        end: &EndConfig<'_>,
+        _: Vec<Box<dyn Extension>>,
+        xid: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber> {
+        let extensions = Extensions::new(end.side, xid, vec![Box::new(Hello)])?;
         Ok(Box::new(ThirdSession(VersionTwoSession { extensions })))
     }
 

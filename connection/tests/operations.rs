@@ -16,12 +16,12 @@ use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, OperationHeader, Outgoing,
     Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
 };
-use rpcrdma_connection::{CallError, Config, Direction, Protocols, Side, agreed};
+use rpcrdma_connection::{CallError, Direction, Protocols, Side, agreed};
 use rpcrdma_extension::{
-    AgreedFeatures, CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, Extension,
-    Extensions, FeatureReason, FeatureValue, IncomingCall, NotTransferred, Outbox, Planned,
-    ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start, TransferMode,
-    Transferred, Transmission, Transmissions,
+    AgreedFeatures, CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, EndConfig,
+    Extension, Extensions, FeatureReason, FeatureValue, IncomingCall, NotTransferred, Outbox,
+    Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start,
+    TransferMode, Transferred, Transmission, Transmissions,
 };
 use rpcrdma_negotiation::{Version, VersionAction};
 use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader, operations};
@@ -115,15 +115,16 @@ impl Dialect for Ten {
 
     fn session(
         &self,
-        config: &Config,
+        end: &EndConfig<'_>,
+        _: Vec<Box<dyn Extension>>,
         first_xid: u32,
     ) -> Result<Box<dyn Session>, DuplicateNumber> {
         let parts = Parts {
-            own: config.receives.size() as u32,
+            own: end.receives.size() as u32,
             peer: None,
             calls: Vec::new(),
         };
-        let extensions = Extensions::new(config.role.side(), first_xid, vec![Box::new(parts)])?;
+        let extensions = Extensions::new(end.side, first_xid, vec![Box::new(parts)])?;
         Ok(Box::new(TenSession(VersionTwoSession { extensions })))
     }
 

@@ -32,6 +32,8 @@ pub struct EndConfig<'a> {
     pub max_send: u32,
     /// Maximum length in bytes of an RPC message, items included.
     pub max_message: u32,
+    /// Maximum length in bytes of a segment that this end registers or takes.
+    pub max_segment: u32,
     /// Maximum number of segments in the chunk lists of a call that this end takes.
     pub max_segments: u32,
     /// Whether replies may invalidate handles of calls (Send With Invalidate).

@@ -119,7 +119,10 @@ pub use self::agreed::{AgreedFeature, AgreedFeatures, FeatureReason, FeatureValu
 pub use self::batch::{Batch, Batching, SmallMessages};
 pub use self::error::PeerError;
 pub use self::factory::{EndConfig, ExtensionFactory, made_by};
-pub use self::limits::{ConnectionLimits, NotChanged, ReceiveChange, ReverseDirection};
+pub use self::limits::{
+    ConnectionLimits, DEFAULT_INLINE, FIRST_MESSAGE_MAX, NotChanged, ReceiveChange,
+    ReverseDirection,
+};
 pub use self::message::{Fields, Heard, Kind, ReceivedMessage, Refusal};
 pub use self::reassembly::{
     BadItem, BadPayload, Following, ItemEntry, Miscounted, Part, Reassembly, Whole,

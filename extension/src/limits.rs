@@ -1,8 +1,13 @@
 //! The limits of a connection, as its version and its extensions know them.
 
 /// Inline threshold in bytes of both versions 2, in both directions, until the peer announces
-/// another one (version-two-01, section 2.3; version-two-07, section 4.2.2).
-const DEFAULT_INLINE: u32 = 4096;
+/// another one (version-two-01, section 2.3; version-two-07, section 4.2.2). Every receiver takes
+/// messages of this length.
+pub const DEFAULT_INLINE: u32 = 4096;
+/// Maximum length in bytes of a client's first message in both versions 2: the inline threshold of
+/// version 1, as the server may know that version alone (version-two-01, section 5; version-two-07,
+/// section 4.3).
+pub const FIRST_MESSAGE_MAX: u32 = 1024;
 
 /// The peer's support for reverse-direction calls, sent by a server to a client (RFC 8167).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,14 +1,7 @@
 //! Sizes and limits (version-two-07, sections 4.2.2, 4.3 and 6.3).
 
 pub use rpcrdma_chunks::limits::{MAX_CHUNK_SEGMENTS, MAX_READ_SEGMENTS, MAX_WRITE_CHUNKS};
-
-/// Inline threshold in bytes, in both directions, until the peer announces another one (section
-/// 4.2.2). Messages that exchange properties never exceed it, whatever has been announced (section
-/// 6.3.4).
-pub const DEFAULT_INLINE: u32 = 4096;
-/// Maximum length in bytes of a client's first message, as the server may know version 1 alone
-/// (section 4.3).
-pub const FIRST_MESSAGE_MAX: u32 = 1024;
+pub use rpcrdma_extension::{DEFAULT_INLINE, FIRST_MESSAGE_MAX};
 
 /// Length in bytes of the prefix, and of a whole RDMA2_GRANT (sections 6.2.1 and 6.3.2). A shorter
 /// message is discarded. Section 7 says 20 octets, but the structure has four words.

@@ -1,8 +1,8 @@
 //! Queries of a connection's state, for its driver and its user.
 
+use rpcrdma_chunks::Side;
 use rpcrdma_extension::{AgreedFeatures, NotChanged, Property, ReceiveChange};
 use rpcrdma_negotiation::VersionDecision;
-use rpcrdma_v2::Side;
 use rpcrdma_v2_wg::Properties;
 use transfer_plan::{ReplyNeed, Shape};
 

@@ -57,7 +57,6 @@
 //! negotiated; `tests/operations.rs` has one with header
 //! types of its own, properties that are exchanged once, and calls in several Sends.
 
-mod group;
 mod incoming;
 pub(crate) mod pieces;
 mod plain;
@@ -72,23 +71,18 @@ use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, Direction, Side};
 use transfer_plan::ChunkCounts;
 
-use crate::Config;
-
-pub(crate) use group::Group;
-pub use group::OperationHeader;
 pub(crate) use incoming::Returned;
 pub use incoming::{
     BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, ReplyBody, ReplyHeader,
 };
 pub use pieces::{advance, decode_header};
 pub use plain::Plain;
-use rpcrdma_extension::DuplicateNumber;
 pub use rpcrdma_extension::PeerError;
+use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 pub use rpcrdma_negotiation::Negotiable;
 pub use session::{Modes, Session, of_extension};
 pub use v1::VersionOne;
 pub use v2::{VersionTwo, VersionTwoSession};
-pub(crate) use wg::MAX_SEGMENTS;
 pub use wg::VersionTwoWg;
 
 use crate::flow::Accounting;
@@ -112,6 +106,22 @@ pub struct Outgoing {
     /// Whether the responder may invalidate a handle of this call with its reply. Versions 1 and 2
     /// of 2016 say that once for a connection, and not in each call.
     pub may_be_invalidated: bool,
+}
+
+/// The header of a message of an extension, to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationHeader {
+    /// The XID: that of the RPC message that the message carries or refers to, or one of its own.
+    pub xid: u32,
+    /// The credits that a call requests or a reply grants.
+    pub credits: u32,
+    /// Whether the message is a call or a reply.
+    pub direction: Direction,
+    /// The number of the message, one of
+    /// [`Extension::numbers`](rpcrdma_extension::Extension::numbers).
+    pub number: u32,
+    /// The fields of the message as XDR.
+    pub fields: Bytes,
 }
 
 /// The end of the connection that received a message.
@@ -169,13 +179,17 @@ pub trait Dialect: Negotiable {
         None
     }
 
-    /// Returns the state of this version at one end of a new connection. Messages that the version or
-    /// its extensions begin have XIDs from `first_xid` downwards.
+    /// Returns the state of this version at one end of a new connection, with these extensions.
+    /// Messages that the version or its extensions begin have XIDs from `first_xid` downwards.
     ///
     /// # Errors
     /// [`DuplicateNumber`]: two extensions own the same number.
-    fn session(&self, config: &Config, first_xid: u32)
-    -> Result<Box<dyn Session>, DuplicateNumber>;
+    fn session(
+        &self,
+        end: &EndConfig<'_>,
+        extensions: Vec<Box<dyn Extension>>,
+        first_xid: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber>;
 
     /// Returns whether peers of this version send messages of extensions. Its receives are at least as
     /// long as the default of version 2 then, or as extensions want them, and private data has no

@@ -9,8 +9,7 @@
 
 use bytes::Buf as _;
 use onc_rpc::Segments;
-use rpcrdma_chunks::proc;
-use rpcrdma_v2::{Body, Header};
+use rpcrdma_chunks::{Direction, proc};
 
 use super::pieces;
 
@@ -54,20 +53,15 @@ impl Plain {
         Some(Self { xid, credits })
     }
 
-    /// Returns the fields of a version 2 header if it is plain, its XID and direction are those of
-    /// the RPC message (version-two-01, section 4.2.2), and that message has at most `max` bytes.
+    /// Returns the same fields if the RPC message behind the header has their XID and this direction
+    /// (version-two-01, section 4.2.2; version-two-07, section 7.2), and at most `max` bytes.
     #[must_use]
-    pub fn of(header: &Header, payload: &Segments, max: u64) -> Option<Self> {
-        let Body::Msg(direction, chunks) = &header.body else {
-            return None;
-        };
+    pub fn matching(self, direction: Direction, payload: &Segments, max: u64) -> Option<Self> {
+        // The two words with which an RPC message begins: its XID and its type.
         let start = payload.first()?.first_chunk::<8>()?;
-        let own = u64::from(header.xid) << 32 | u64::from(direction.number());
-        let plain = chunks.is_empty()
-            && u64::from_be_bytes(*start) == own
-            && pieces::length(payload) <= max;
-        let (xid, credits) = (header.xid, header.credits);
-        plain.then_some(Self { xid, credits })
+        let own = u64::from(self.xid) << 32 | u64::from(direction.number());
+        let matches = u64::from_be_bytes(*start) == own && pieces::length(payload) <= max;
+        matches.then_some(self)
     }
 }
 
@@ -77,7 +71,7 @@ mod tests {
     use onc_rpc::put_words;
     use quickcheck::quickcheck;
     use rpcrdma_chunks::Chunks;
-    use rpcrdma_v2::Direction;
+    use rpcrdma_v2::{Body, Header};
 
     use super::*;
     use crate::dialect::{Dialect, VersionOne, VersionTwo};
@@ -121,10 +115,9 @@ mod tests {
             let mut message = Segments::from_iter([message.freeze()]);
             let taken = Plain::take(&mut message, 1, max);
             let left = taken.map_or(rpc.len() + header.len(), |_| rpc.len());
-            let body = Body::Msg(direction, Chunks::default());
-            let of = Plain::of(&Header { xid, credits, body }, &Segments::from_iter([rpc]), max);
+            let matching = plain.matching(direction, &Segments::from_iter([rpc]), max);
             let expected = (!short).then_some(plain);
-            taken == expected && of == expected && message[0].len() == left
+            taken == expected && matching == expected && message[0].len() == left
         }
 
         /// The codec decodes every recognized plain header to the same fields.
@@ -154,9 +147,7 @@ mod tests {
             (8, Direction::Call, false),
             (7, Direction::Reply, false),
         ] {
-            let body = Body::Msg(direction, Chunks::default());
-            let credits = 3;
-            let found = Plain::of(&Header { xid, credits, body }, &payload, u64::MAX);
+            let found = Plain { xid, credits: 3 }.matching(direction, &payload, u64::MAX);
             assert_eq!(found.is_some(), plain, "{xid} {direction}");
         }
     }

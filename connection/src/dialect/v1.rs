@@ -2,14 +2,13 @@
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
-use rpcrdma_chunks::proc;
-use rpcrdma_extension::DuplicateNumber;
+use rpcrdma_chunks::{Direction, Side, proc};
+use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
 use rpcrdma_v1::{
     Answer, Body, Chunks, ErrorBody, Header, Role, VERSION, Violation, check_call, check_xid,
     limits,
 };
-use rpcrdma_v2::{Direction, Side};
 use transfer_plan::ChunkCounts;
 
 use super::v1_direction::direction;
@@ -17,7 +16,6 @@ use super::{
     BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, Outgoing, PeerError, Plain,
     Receiver, ReplyBody, ReplyHeader, Session, chunks_len, pieces,
 };
-use crate::Config;
 
 /// Version 1 (RFC 8166).
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +77,12 @@ impl Dialect for VersionOne {
         answer.encode(credits)
     }
 
-    fn session(&self, _: &Config, _: u32) -> Result<Box<dyn Session>, DuplicateNumber> {
+    fn session(
+        &self,
+        _: &EndConfig<'_>,
+        _: Vec<Box<dyn Extension>>,
+        _: u32,
+    ) -> Result<Box<dyn Session>, DuplicateNumber> {
         Ok(Box::new(*self))
     }
 

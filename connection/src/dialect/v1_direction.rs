@@ -3,7 +3,7 @@
 //! (RFC 8167, section 4.1).
 
 use onc_rpc::Segments;
-use rpcrdma_v2::Direction;
+use rpcrdma_chunks::Direction;
 
 use super::pieces;
 

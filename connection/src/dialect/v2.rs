@@ -6,7 +6,9 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
-use rpcrdma_extension::{DuplicateNumber, Extensions, OutgoingMessage, Refusal};
+use rpcrdma_extension::{
+    DuplicateNumber, EndConfig, Extension, Extensions, OutgoingMessage, Refusal,
+};
 use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
 use rpcrdma_v2::operations::{self, Routed};
 use rpcrdma_v2::{
@@ -19,7 +21,6 @@ use super::{
     BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationHeader, Outgoing,
     PeerError, Plain, Receiver, ReplyBody, ReplyHeader, Session, chunks_len, pieces,
 };
-use crate::Config;
 
 /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
 #[derive(Clone, Copy, Debug)]
@@ -127,11 +128,11 @@ impl Dialect for VersionTwo {
 
     fn session(
         &self,
-        config: &Config,
+        end: &EndConfig<'_>,
+        extensions: Vec<Box<dyn Extension>>,
         first_xid: u32,
     ) -> Result<Box<dyn Session>, DuplicateNumber> {
-        let list = config.options.protocols.make(self.version(), &config.end());
-        let extensions = Extensions::new(config.role.side(), first_xid, list)?;
+        let extensions = Extensions::new(end.side, first_xid, extensions)?;
         Ok(Box::new(VersionTwoSession { extensions }))
     }
 
@@ -217,11 +218,11 @@ impl Session for VersionTwoSession {
             Direction::Reply if !receiver.makes_calls => {
                 bad(direction, None, "a reply to a server that makes no calls")
             }
-            Direction::Call => match Plain::of(&header, &message, receiver.max_call) {
+            Direction::Call => match plain(&header, &message, receiver.max_call) {
                 Some(plain) => Incoming::Plain(direction, plain, message),
                 None => call(header, message, receiver.max_call),
             },
-            Direction::Reply => match Plain::of(&header, &message, u64::MAX) {
+            Direction::Reply => match plain(&header, &message, u64::MAX) {
                 Some(plain) => Incoming::Plain(direction, plain, message),
                 None => reply(header, message),
             },
@@ -246,6 +247,17 @@ impl Session for VersionTwoSession {
 
     fn extensions_mut(&mut self) -> Option<&mut Extensions> {
         Some(&mut self.extensions)
+    }
+}
+
+/// Returns the fields of a header without chunks, if it belongs to the RPC message behind it.
+fn plain(header: &Header, payload: &Segments, max: u64) -> Option<Plain> {
+    let (xid, credits) = (header.xid, header.credits);
+    match &header.body {
+        Body::Msg(direction, chunks) if chunks.is_empty() => {
+            Plain { xid, credits }.matching(*direction, payload, max)
+        }
+        _ => None,
     }
 }
 

@@ -27,10 +27,11 @@ use bytes::Bytes;
 use onc_rpc::Segments;
 use rdma::{Stag, Time};
 use rpcrdma_chunks::{Direction, Side};
+use rpcrdma_extension::EndConfig;
 
 use self::calls::CallFlow;
 use self::messages::{MessageFlow, TooManyAnswers};
-use crate::{Action, Config, EXTRA_RECEIVES};
+use crate::{Action, EXTRA_RECEIVES};
 
 pub use self::counts::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
 pub use self::credits::{CallOverrun, RequesterCredits, ResponderCredits};
@@ -129,19 +130,24 @@ enum Kind {
 }
 
 impl FlowControl {
-    /// Returns the state of a new connection, which counts as `accounting` says.
-    pub(crate) fn new(config: &Config, accounting: Accounting<'static>) -> Self {
-        let side = config.role.side();
+    /// Returns the state of a new connection, which counts as `accounting` says; messages from
+    /// `count` on, which is 0 but in tests.
+    pub(crate) fn new(
+        end: &EndConfig<'_>,
+        accounting: Accounting<'static>,
+        count: u32,
+        policy: Box<dyn GrantPolicy>,
+    ) -> Self {
+        let side = end.side;
         // A client's own calls go from client to server, those of a server the other way.
         let (own, peer) = match side {
-            Side::Client => (config.credits, config.callbacks),
-            Side::Server => (config.callbacks, config.credits),
+            Side::Client => (end.credits, end.callbacks),
+            Side::Server => (end.callbacks, end.credits),
         };
         let kind = match accounting {
             Accounting::Calls => Kind::Calls(CallFlow::new(own, peer)),
             Accounting::Messages(fields) => {
-                let count = config.options.initial_message_count;
-                let (most, callbacks) = (most_messages(config), config.callbacks);
+                let (most, callbacks) = (most_messages(end), end.callbacks);
                 let flow = MessageFlow::new(fields, side, own, callbacks, most, count);
                 Kind::Messages(Box::new(flow))
             }
@@ -149,7 +155,7 @@ impl FlowControl {
         let mut flow = Self {
             side,
             kind,
-            policy: config.options.grants.make(side),
+            policy,
             now: Time::ZERO,
             calls: 0,
             further: 0,
@@ -583,11 +589,11 @@ impl FlowControl {
 /// Returns the number of messages that an end can receive at a time, where every Send counts. More
 /// receives are posted: for messages that only grant credits, and in place of consumed receives that
 /// are not posted again yet.
-fn most_messages(config: &Config) -> u32 {
-    let callbacks = match config.role.side() {
-        Side::Client => config.callbacks,
+fn most_messages(end: &EndConfig<'_>) -> u32 {
+    let callbacks = match end.side {
+        Side::Client => end.callbacks,
         Side::Server => 0,
     };
-    let credits = config.credits.saturating_add(callbacks);
+    let credits = end.credits.saturating_add(callbacks);
     credits.clamp(MIN_CREDITS, MAX_CREDITS)
 }

@@ -6,15 +6,15 @@
 //! keeps its message until it is answered, because an error about the batch sends it again by itself.
 
 use onc_rpc::Message;
+use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{Batch, PeerError, Transmissions};
-use rpcrdma_v2::Direction;
 use smallvec::SmallVec;
 use transfer_plan::needs_no_chunks;
 
 use super::Requester;
 use super::outstanding::{Outcome, Outstanding, SentBatch, Stage};
 use super::pending::PendingCall;
-use crate::dialect::Group;
+use crate::group::Group;
 use crate::shared::Shared;
 
 impl Requester {

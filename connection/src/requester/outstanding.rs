@@ -2,9 +2,8 @@
 
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
 use rdma::{Region, Stag};
-use rpcrdma_chunks::{Chunks, ReadSegment, WriteChunk};
+use rpcrdma_chunks::{Chunks, Direction, ReadSegment, WriteChunk};
 use rpcrdma_extension::Written;
-use rpcrdma_v2::Direction;
 use smallvec::SmallVec;
 use transfer_plan::{CallPayload, Limits};
 

@@ -1,14 +1,14 @@
 //! Sending calls.
 
 use onc_rpc::Message;
+use rpcrdma_chunks::Direction;
 use rpcrdma_extension::NotTransferred;
-use rpcrdma_v2::Direction;
 
 use super::outstanding::{Outcome, Stage};
 use super::start::Started;
 use super::{ReplyReceives, Requester};
-use crate::dialect::Group;
 use crate::flow::MaySend;
+use crate::group::Group;
 use crate::shared::Shared;
 
 impl Requester {

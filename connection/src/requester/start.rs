@@ -1,8 +1,8 @@
 //! Planning of calls, and allocation of their memory.
 
 use rdma::PoolExhausted;
+use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{CallCandidate, CallToPlan};
-use rpcrdma_v2::Direction;
 use transfer_plan::{CallPlan, Shape, needs_no_chunks, plan_call};
 
 use super::outstanding::Outstanding;

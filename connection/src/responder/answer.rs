@@ -1,8 +1,7 @@
 //! Sending of replies by the base protocol.
 
 use onc_rpc::Message;
-use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len};
-use rpcrdma_v2::Direction;
+use rpcrdma_chunks::{Chunks, Direction, WriteChunk, chunk_len};
 use transfer_plan::{
     ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPayload, ReplyPlan, Shape,
     UnpositionedItem, plan_reply,

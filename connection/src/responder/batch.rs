@@ -4,13 +4,13 @@
 //! does after the upper layer has answered what it could. Until then their calls are in progress.
 
 use onc_rpc::Message;
+use rpcrdma_chunks::Direction;
 use rpcrdma_extension::Transmissions;
-use rpcrdma_v2::Direction;
 use smallvec::SmallVec;
 
 use super::answer::is_short;
 use super::{InCall, Responder};
-use crate::dialect::Group;
+use crate::group::Group;
 use crate::shared::Shared;
 
 impl Responder {

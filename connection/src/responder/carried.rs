@@ -11,14 +11,13 @@ use std::any::Any;
 
 use onc_rpc::Message;
 use rdma::Stag;
-use rpcrdma_chunks::fill;
+use rpcrdma_chunks::{Direction, fill};
 use rpcrdma_extension::{IncomingCall, NotTransferred, ReplyToPlan};
-use rpcrdma_v2::Direction;
 use smallvec::SmallVec;
 use transfer_plan::{Offers, ReplyPlan, Shape, UnpositionedItem, plan_reply};
 
 use super::{InCall, Responder, place};
-use crate::dialect::Group;
+use crate::group::Group;
 use crate::plan::{choose_reply, is_cheaper};
 use crate::shared::Shared;
 

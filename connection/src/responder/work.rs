@@ -2,8 +2,8 @@
 
 use onc_rpc::Message;
 use rdma::{Buf, Stag};
+use rpcrdma_chunks::Direction;
 use rpcrdma_host::PER_CALL;
-use rpcrdma_v2::Direction;
 
 use super::fetch::FetchError;
 use super::{QueuedRead, Responder, may_deliver};

@@ -5,7 +5,6 @@ use rpcrdma_extension::Refusal;
 use rpcrdma_v2_wg::{Answer, ErrorBody};
 
 use super::super::{BadMessage, ErrorMessage, Incoming, PeerError};
-use super::MAX_SEGMENTS;
 
 /// Returns a message that is discarded, and answered with an error if there is one.
 pub(super) fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> Incoming {
@@ -34,12 +33,12 @@ pub(super) fn refuse(direction: Direction, xid: u32, refusal: Refusal) -> Incomi
     bad(direction, answer, refusal)
 }
 
-/// Lowers the maximum in RDMA2_ERR_SEGMENTS to the one that this end has announced. The limit of
-/// the decoder may be higher.
-pub(super) fn as_announced(error: ErrorBody) -> ErrorBody {
+/// Lowers the maximum in RDMA2_ERR_SEGMENTS to the number of segments that this end has announced.
+/// The limit of the decoder may be higher.
+pub(super) fn as_announced(error: ErrorBody, announced: u32) -> ErrorBody {
     match error {
         ErrorBody::Segments { max } => ErrorBody::Segments {
-            max: max.min(MAX_SEGMENTS),
+            max: max.min(announced),
         },
         error => error,
     }

@@ -1,7 +1,8 @@
 //! Version 2 of the working group (draft-ietf-nfsv4-rpcrdma-version-two-07).
 //!
-//! Here is how its headers are written. `session` reads them; `parts` has the rules for messages in
-//! several parts. The messages that it sends are divided by the transfer mode of [`Base`].
+//! Here is how its headers are written, and the state on one connection. `session` reads headers;
+//! `parts` has the rules for messages in several parts. The messages that are sent are divided by the
+//! transfer mode of [`Base`].
 
 mod errors;
 mod negotiation;
@@ -12,31 +13,34 @@ mod session;
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Position, Segments, put_words};
 use rpcrdma_chunks::{Chunks, Direction, Side, WriteChunk, unused};
-use rpcrdma_extension::{DuplicateNumber, Extensions, Heard, Kind};
-use rpcrdma_negotiation::Negotiable;
+use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension, Extensions, Heard, Kind};
 use rpcrdma_v2_wg::base::{Base, Config as BaseConfig, preferred_handle};
 use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, PREFIX_LEN};
 use rpcrdma_v2_wg::{
-    Answer, Body, EXPERIMENTAL, Header, Prefix, Properties, ReverseSupport, VERSION, check_payload,
-    header_type,
+    Answer, Body, EXPERIMENTAL, Header, Prefix, Properties, RefusedMessages, ReverseSupport,
+    VERSION, check_payload, header_type,
 };
 use transfer_plan::ChunkCounts;
 
 use self::errors::error_body;
-use self::session::WgSession;
 use super::{
     BadReply, Dialect, ErrorMessage, OperationHeader, Outgoing, PeerError, Plain, Session,
     chunks_len, pieces,
 };
 use crate::flow::{Accounting, CreditFields, ReceivedCredit};
-use crate::{CallbackOptions, Config};
-
-/// The maximum number of segments in a header that this end accepts (section 5.2.4).
-pub(crate) const MAX_SEGMENTS: u32 = 256;
 
 /// Version 2 of the working group (draft-ietf-nfsv4-rpcrdma-version-two-07).
 #[derive(Clone, Copy, Debug)]
 pub struct VersionTwoWg;
+
+/// The state of version 2 of the working group on one connection.
+#[derive(Debug)]
+struct WgSession {
+    base: Base,
+    extensions: Extensions,
+    /// Messages of which a part was refused, and further parts may follow.
+    refused: RefusedMessages,
+}
 
 impl Dialect for VersionTwoWg {
     fn has_extensions(&self) -> bool {
@@ -177,16 +181,15 @@ impl Dialect for VersionTwoWg {
 
     fn session(
         &self,
-        config: &Config,
+        end: &EndConfig<'_>,
+        extensions: Vec<Box<dyn Extension>>,
         first_xid: u32,
     ) -> Result<Box<dyn Session>, DuplicateNumber> {
-        let side = config.role.side();
-        let list = config.options.protocols.make(self.version(), &config.end());
-        let extensions = Extensions::new(side, first_xid, list)?;
-        Ok(Box::new(WgSession::new(
-            Base::new(base(config)),
-            extensions,
-        )))
+        Ok(Box::new(WgSession {
+            base: Base::new(base(end)),
+            extensions: Extensions::new(end.side, first_xid, extensions)?,
+            refused: RefusedMessages::default(),
+        }))
     }
 
     /// The header types tell the direction.
@@ -252,29 +255,26 @@ impl CreditFields for VersionTwoWg {
 }
 
 /// Returns the configuration of the base protocol.
-fn base(config: &Config) -> BaseConfig {
-    let options = &config.options;
-    let reverse = match options.callbacks {
-        _ if config.role.side() == Side::Server => ReverseSupport::None,
-        // A short receive queue can leave no room for callbacks.
-        _ if config.callbacks == 0 => ReverseSupport::None,
-        CallbackOptions { credits: 0, .. } => ReverseSupport::None,
-        CallbackOptions { chunks: false, .. } => ReverseSupport::Continued,
-        CallbackOptions { chunks: true, .. } => ReverseSupport::General,
+fn base(end: &EndConfig<'_>) -> BaseConfig {
+    let reverse = match end.side {
+        Side::Server => ReverseSupport::None,
+        Side::Client if end.callbacks == 0 => ReverseSupport::None,
+        Side::Client if end.callback_chunks => ReverseSupport::General,
+        Side::Client => ReverseSupport::Continued,
     };
     BaseConfig {
-        side: config.role.side(),
+        side: end.side,
         properties: Properties {
-            send_size: config.max_send(),
-            receive_size: config.receives.len(),
-            segment_size: u32::try_from(config.max_segment).unwrap_or(u32::MAX),
-            segment_count: MAX_SEGMENTS,
+            send_size: end.max_send,
+            receive_size: end.receives.len(),
+            segment_size: end.max_segment,
+            segment_count: end.max_segments,
             reverse,
             host_auth: None,
         },
-        offer_invalidation: options.remote_invalidation,
-        can_invalidate: options.remote_invalidation,
-        max_message: u64::from(options.max_message),
+        offer_invalidation: end.remote_invalidation,
+        can_invalidate: end.remote_invalidation,
+        max_message: u64::from(end.max_message),
     }
 }
 

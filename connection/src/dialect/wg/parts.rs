@@ -14,7 +14,7 @@ use rpcrdma_extension::{PeerError, Refusal};
 use rpcrdma_v2_wg::base::Base;
 use rpcrdma_v2_wg::{Body, MessageId, Owner};
 
-use super::session::WgSession;
+use super::WgSession;
 
 /// Where a message stands among the messages that carry one RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

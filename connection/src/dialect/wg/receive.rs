@@ -74,8 +74,11 @@ pub(super) fn rpc_message(
         Direction::Call => receiver.max_call,
         Direction::Reply => u64::MAX,
     };
-    if is_plain(&header, direction, &payload, max) {
-        return Incoming::Plain(direction, Plain { xid, credits }, payload);
+    let plain = Plain { xid, credits };
+    if has_no_chunks(&header.body)
+        && let Some(plain) = plain.matching(direction, &payload, max)
+    {
+        return Incoming::Plain(direction, plain, payload);
     }
     match header.body {
         Body::Reply { external, chunks } => Incoming::Reply(ReplyHeader {
@@ -91,21 +94,15 @@ pub(super) fn rpc_message(
     }
 }
 
-/// Returns whether a message has no chunks, and its XID and direction are those of the RPC message.
-fn is_plain(header: &Header, direction: Direction, payload: &Segments, max: u64) -> bool {
-    let no_chunks = match &header.body {
+/// Returns whether the body is that of a call or a reply without chunks.
+fn has_no_chunks(body: &Body) -> bool {
+    match body {
         Body::Call {
             external, chunks, ..
         }
         | Body::Reply { external, chunks } => !external && chunks.is_empty(),
         _ => false,
-    };
-    let start = payload.first().and_then(|first| first.first_chunk::<8>());
-    // The two words with which an RPC message begins: its XID and its type.
-    let own = u64::from(header.xid) << 32 | u64::from(direction.number());
-    no_chunks
-        && start.is_some_and(|start| u64::from_be_bytes(*start) == own)
-        && pieces::length(payload) <= max
+    }
 }
 
 fn call(

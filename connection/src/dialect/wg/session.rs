@@ -6,11 +6,10 @@ use rpcrdma_extension::{
     AgreedFeatures, ConnectionLimits, ErrorAbout, Extensions, Fields, Heard, Kind,
     Property as Announced, ReceivedMessage, Refusal,
 };
-use rpcrdma_v2_wg::base::Base;
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 use rpcrdma_v2_wg::{
     Answer, Body, DecodeError, EXPERIMENTAL, ErrorBody, Header, HeaderError, MessageId, Owner,
-    Prefix, Property, RefusedMessages, VERSION, header_type,
+    Prefix, Property, VERSION, header_type,
 };
 
 use super::super::{
@@ -19,16 +18,7 @@ use super::super::{
 use super::errors::{as_announced, bad, peer_error, refuse};
 use super::parts::Part;
 use super::receive::{for_neither_half, limit_to_announced, rpc_message};
-use super::{heard, prefix};
-
-/// The state of version 2 of the working group on one connection.
-#[derive(Debug)]
-pub(super) struct WgSession {
-    pub(super) base: Base,
-    pub(super) extensions: Extensions,
-    /// Messages of which a part was refused, and further parts may follow.
-    pub(super) refused: RefusedMessages,
-}
+use super::{WgSession, heard, prefix};
 
 impl Session for WgSession {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
@@ -168,14 +158,6 @@ impl Session for WgSession {
 }
 
 impl WgSession {
-    pub(super) fn new(base: Base, extensions: Extensions) -> Self {
-        Self {
-            base,
-            extensions,
-            refused: RefusedMessages::default(),
-        }
-    }
-
     /// Tells the extensions that the connection begins, at a server with the message with this prefix.
     fn begin_with(&mut self, first: Option<Prefix>) {
         if self.extensions.has_begun() {
@@ -388,8 +370,9 @@ impl WgSession {
                 _ => {}
             }
         }
+        let most = self.base.properties().segment_count;
         let answer = error.answer().map(|answer| Answer {
-            error: as_announced(answer.error),
+            error: as_announced(answer.error, most),
             ..answer
         });
         bad(Direction::Call, answer, error)

@@ -3,11 +3,10 @@
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
 use rpc_transport::rdma::{Protocols, Version};
-use rpcrdma_connection::Config;
 use rpcrdma_connection::dialect::{
     BadReply, Dialect, ErrorMessage, Negotiable, Outgoing, Plain, Session, VersionOne,
 };
-use rpcrdma_extension::DuplicateNumber;
+use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 use rpcrdma_v1::Chunks;
 use rpcrdma_v2::Direction;
 use transfer_plan::ChunkCounts;
@@ -52,10 +51,11 @@ impl Dialect for ShortInline {
 
     fn session(
         &self,
-        config: &Config,
+        end: &EndConfig<'_>,
+        extensions: Vec<Box<dyn Extension>>,
         first_xid: u32,
     ) -> Result<Box<dyn Session>, DuplicateNumber> {
-        VersionOne.session(config, first_xid)
+        VersionOne.session(end, extensions, first_xid)
     }
 
     fn check_payload(

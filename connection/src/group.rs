@@ -1,29 +1,14 @@
-//! Messages of extensions to send.
+//! Sending of the messages that carry one RPC message.
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, BytesMut};
 use onc_rpc::Segments;
 use rdma::Stag;
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::Transmissions;
 use rpcrdma_extension::layout::pad;
 
+use crate::dialect::OperationHeader;
 use crate::shared::Shared;
-
-/// The header of a message of an extension, to be sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperationHeader {
-    /// The XID: that of the RPC message that the message carries or refers to, or one of its own.
-    pub xid: u32,
-    /// The credits that a call requests or a reply grants.
-    pub credits: u32,
-    /// Whether the message is a call or a reply.
-    pub direction: Direction,
-    /// The number of the message, one of
-    /// [`Extension::numbers`](rpcrdma_extension::Extension::numbers).
-    pub number: u32,
-    /// The fields of the message as XDR.
-    pub fields: Bytes,
-}
 
 /// Maximum length in bytes of a payload that is copied behind its header.
 const SHORT: usize = 256;
