@@ -34,7 +34,7 @@ pub(crate) fn run(args: &ExplainArgs, catalog: &Catalog) -> Result<(), Failure> 
         let has_features = setting
             .requester
             .protocols
-            .has_operations(|known| known == version);
+            .has_extensions(|known| known == version);
         let version = match has_features {
             true => format!(
                 "version {version} of RPC-over-RDMA, features {} here and {} at the server",
@@ -83,7 +83,7 @@ fn setting(
     let leaves_out = !setting
         .requester
         .protocols
-        .has_operations(|known| known == version);
+        .has_extensions(|known| known == version);
     let offered = args.server_features.as_ref();
     if leaves_out && offered.is_some_and(|features| !features.is_none()) {
         let text = "--server-features: of version 2, which rpcrdma=1 leaves out";

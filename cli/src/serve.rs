@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     let protocols = tuning.protocols(&features);
     if args.features.is_some()
         && !features.is_none()
-        && !protocols.has_operations(|version| versions.contains(version))
+        && !protocols.has_extensions(|version| versions.contains(version))
     {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));

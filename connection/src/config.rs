@@ -67,8 +67,8 @@ pub struct Options {
     /// inline messages have at most 1024 bytes. Version 2 ignores it.
     pub private_data: bool,
     /// Whether the responder may invalidate one of a call's handles with its reply (Send With
-    /// Invalidate). Both ends must choose it and announce it, in private data (version 1) or by a
-    /// characteristic (version 2).
+    /// Invalidate). Both ends must choose it. They announce it in private data (version 1), by a
+    /// characteristic (version 2 of 2016), or in each call (version-two-07).
     pub remote_invalidation: bool,
     /// The maximum number of RDMA Reads that the peer may have outstanding.
     pub inbound_reads: u32,
@@ -165,7 +165,7 @@ impl Options {
     }
 
     /// Returns the structure of the receives that are posted at first. Each is at least as long as
-    /// the announced or default inline threshold. If a version with operations is among those that may
+    /// the announced or default inline threshold. If a version with extensions is among those that may
     /// be spoken, which `allows` accepts, each is also at least as long as the default of version 2
     /// (version-two-01, section 2.3): peers use that until an extension has announced another length.
     #[must_use]
@@ -180,7 +180,7 @@ impl Options {
     #[must_use]
     pub fn plain_receives(&self, allows: impl Fn(Version) -> bool) -> ReceiveStructure {
         let data = PrivateData::new(self.inline_send, self.inline_receive, false);
-        let least = match self.protocols.has_operations(allows) {
+        let least = match self.protocols.has_extensions(allows) {
             true => DEFAULT_INLINE,
             false => 0,
         };
@@ -192,7 +192,7 @@ impl Options {
     #[must_use]
     pub fn longest_receives(&self, allows: impl Fn(Version) -> bool) -> ReceiveStructure {
         let receives = self.receives(&allows);
-        let may_change = self.protocols.has_operations(allows);
+        let may_change = self.protocols.has_extensions(allows);
         match may_change && receives.len() < self.max_receive_size {
             true => receives.resized(self.max_receive_size),
             false => receives,

@@ -2,7 +2,7 @@
 //!
 //! Each connection of a client holds its calls until the version is known, unless it is known without
 //! a question (version 1 if that is the only one). Until a server has granted more, one message may be under way
-//! (RFC 8166, section 3.3.3), and the client's characteristics are that message. A call sent beside
+//! (RFC 8166, section 3.3.3), and that is the message with the client's properties. A call sent beside
 //! it would need a credit that is not there, could use no more than 1024 bytes, and would come back
 //! as a version error from a server of version 1. This costs one round trip for each connection,
 //! not for each call. The server's answer carries its grant and its receive size, so the first

@@ -7,7 +7,7 @@ use rpcrdma_chunks::Direction;
 use rpcrdma_extension::Transmissions;
 use rpcrdma_extension::layout::pad;
 
-use crate::dialect::OperationHeader;
+use crate::dialect::ExtensionHeader;
 use crate::shared::Shared;
 
 /// Maximum length in bytes of a payload that is copied behind its header.
@@ -73,7 +73,7 @@ impl Group {
     ) {
         let last = self.messages.len().saturating_sub(1);
         for (index, message) in self.messages.into_iter().enumerate() {
-            let header = OperationHeader {
+            let header = ExtensionHeader {
                 xid,
                 credits: shared.flow.credit_field(direction),
                 direction,
@@ -81,7 +81,7 @@ impl Group {
                 fields: message.fields,
             };
             let dialect = shared.dialect;
-            dialect.encode_operation(&mut shared.headers, header);
+            dialect.encode_extension(&mut shared.headers, header);
             let gather = gather(
                 &mut shared.headers,
                 message.payload,

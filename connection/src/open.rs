@@ -249,7 +249,7 @@ impl Open {
         if self.shared.has_extensions {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
-            // message carries its characteristics, and new limits precede what relies on them.
+            // message carries its properties, and new limits precede what relies on them.
             let decided = self.shared.actions.len();
             if self.run_extensions() && decided > 0 {
                 self.shared.actions.rotate_left(decided);
@@ -303,10 +303,10 @@ impl Open {
             (Incoming::Reply(reply), Some(requester), _) => {
                 requester.take(shared, reply, invalidated);
             }
-            (Incoming::Operation(Direction::Call, Some(credits)), _, Some(_)) => {
+            (Incoming::Handled(Direction::Call, Some(credits)), _, Some(_)) => {
                 shared.flow.credits_requested(credits);
             }
-            (Incoming::Operation(Direction::Reply, Some(credits)), Some(_), _) => {
+            (Incoming::Handled(Direction::Reply, Some(credits)), Some(_), _) => {
                 shared.flow.granted(credits);
             }
             (Incoming::Unusable { xid, reason }, Some(requester), _) => {
@@ -411,7 +411,7 @@ impl Open {
 
     fn extension_wants(&mut self, action: ExtensionAction) {
         match action {
-            ExtensionAction::Send(message) => self.shared.send_operation(message),
+            ExtensionAction::Send(message) => self.shared.send_extension_message(message),
             ExtensionAction::ReplaceReceives { size } => {
                 // The first segments keep their places, of which the peer has been told.
                 let receives = self.shared.config.receives.resized(size);
@@ -506,7 +506,7 @@ impl Open {
                 rpcrdma_host::limited!(
                     warn,
                     xid,
-                    "a call in operations to a client, which takes none"
+                    "a call in messages of an extension to a client, which takes none"
                 );
                 shared.send_error(&ErrorMessage::chunk(shared.dialect, xid));
             }
@@ -521,7 +521,7 @@ impl Open {
                 rpcrdma_host::limited!(
                     warn,
                     xid,
-                    "a message in operations that is for neither half"
+                    "an RPC message of an extension, which this end cannot take"
                 );
             }
         }

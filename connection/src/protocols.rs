@@ -84,10 +84,10 @@ impl Protocols {
         dialects.filter(move |dialect| allows(dialect.version()))
     }
 
-    /// Returns whether a version that `allows` accepts has operations, so that its receives may be
-    /// longer ([`Options::receives`](crate::Options::receives)).
+    /// Returns whether a version that `allows` accepts has messages of extensions, so that its
+    /// receives may be longer ([`Options::receives`](crate::Options::receives)).
     #[must_use]
-    pub fn has_operations(&self, allows: impl Fn(Version) -> bool) -> bool {
+    pub fn has_extensions(&self, allows: impl Fn(Version) -> bool) -> bool {
         let mut dialects = self.dialects(allows);
         dialects.any(|dialect| dialect.has_extensions())
     }

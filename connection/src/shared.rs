@@ -12,7 +12,7 @@ use slab::Slab;
 use tracing::field::{DisplayValue, display};
 use transfer_plan::Limits;
 
-use crate::dialect::{Dialect, ErrorMessage, OperationHeader, Outgoing, Plain, Session};
+use crate::dialect::{Dialect, ErrorMessage, ExtensionHeader, Outgoing, Plain, Session};
 use crate::flow::FlowControl;
 use crate::{Action, Config};
 
@@ -116,7 +116,7 @@ impl Shared {
 
     /// Returns the length in bytes of the header of an extension's message without fields.
     fn operation_header_len(&mut self) -> u64 {
-        let header = OperationHeader {
+        let header = ExtensionHeader {
             xid: 0,
             credits: 0,
             direction: Direction::Call,
@@ -124,7 +124,7 @@ impl Shared {
             fields: Bytes::new(),
         };
         // Whatever was encoded before has been split off.
-        self.dialect.encode_operation(&mut self.headers, header);
+        self.dialect.encode_extension(&mut self.headers, header);
         let len = self.headers.len() as u64;
         self.headers.clear();
         len
@@ -174,21 +174,21 @@ impl Shared {
 
     /// Sends a message of an extension, without payload. Closes the connection if too many wait for
     /// credits.
-    pub(crate) fn send_operation(&mut self, message: OutgoingMessage) {
+    pub(crate) fn send_extension_message(&mut self, message: OutgoingMessage) {
         let OutgoingMessage {
             xid,
             direction,
             number,
             fields,
         } = message;
-        let header = OperationHeader {
+        let header = ExtensionHeader {
             xid,
             credits: self.flow.credit_field(direction),
             direction,
             number,
             fields,
         };
-        self.dialect.encode_operation(&mut self.headers, header);
+        self.dialect.encode_extension(&mut self.headers, header);
         let message = self.headers.split().freeze();
         self.send_answer(message);
     }

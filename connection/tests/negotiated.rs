@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::{Chunks, Fixed};
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, Incoming, Negotiable, OperationHeader, Outgoing, Plain,
+    BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing, Plain,
     Receiver, Session, VersionOne, VersionTwo, VersionTwoSession,
 };
 use rpcrdma_connection::{Config, Direction, Event, Options, Protocols, Side};
@@ -81,9 +81,9 @@ impl Dialect for Third {
         true
     }
 
-    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
         let at = out.len();
-        VersionTwo.encode_operation(out, header);
+        VersionTwo.encode_extension(out, header);
         number(out, at, THIRD.number());
     }
 

@@ -13,7 +13,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, Incoming, Negotiable, OperationHeader, Outgoing,
+    BadMessage, BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing,
     Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
 };
 use rpcrdma_connection::{CallError, Direction, Protocols, Side, agreed};
@@ -128,7 +128,7 @@ impl Dialect for Ten {
         Ok(Box::new(TenSession(VersionTwoSession { extensions })))
     }
 
-    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
         for word in [header.xid, NUMBER, header.credits, header.number] {
             out.put_u32(word);
         }

@@ -307,7 +307,7 @@ impl TransferMode for Transmit {
         self.outstanding.remove(xid);
         match error {
             // Section 5.1: this error is how an end learns that the peer lacks the extension.
-            PeerError::Option => self.refused = true,
+            PeerError::UnsupportedType => self.refused = true,
             _ => self.faults = self.faults.saturating_add(1),
         }
     }

@@ -152,7 +152,7 @@ fn rtr_s1_4_an_end_that_takes_no_calls_says_so_and_refuses_them() {
     for (number, sent) in sent.iter().enumerate() {
         let routed = client.receive(&encode(XID, Direction::Call, sent));
         match number {
-            0 => assert_eq!(routed, Routed::Refused(PeerError::Option)),
+            0 => assert_eq!(routed, Routed::Refused(PeerError::UnsupportedType)),
             _ => assert!(matches!(routed, Routed::Discarded(_)), "{routed:?}"),
         }
     }

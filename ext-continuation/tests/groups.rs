@@ -545,7 +545,7 @@ fn rtr_s5_1_a_peer_that_does_not_know_the_operations_is_not_sent_them_again() {
         .extensions
         .transfer_mode(1)
         .expect("it carries calls");
-    mode.call_refused(XID, PeerError::Option);
+    mode.call_refused(XID, PeerError::UnsupportedType);
     // This includes calls that were already planned.
     let late = mode.send_call(XID, &*plan, &call, &Chunks::default());
     assert!(late.is_err());

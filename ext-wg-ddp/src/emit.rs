@@ -198,7 +198,7 @@ impl Arranged {
         for (at, part) in layout.parts.iter().enumerate() {
             let payload_len = part.payload.end - part.payload.start;
             let following = count - 1 - at;
-            let (opttype, info) = match following {
+            let (number, fields) = match following {
                 0 => (types.0, std::mem::take(&mut fields)),
                 _ => {
                     let middle = PlacedMiddle {
@@ -220,12 +220,12 @@ impl Arranged {
                     payload
                 }
             };
-            let header = rpcrdma_v2_wg::limits::PREFIX_LEN + info.len();
+            let header = rpcrdma_v2_wg::limits::PREFIX_LEN + fields.len();
             let (padding, placed) = part.placed(header as u64, data).ok_or_else(other)?;
             transmissions.push(Transmission {
                 padding,
                 placed,
-                ..Transmission::new(opttype, info, payload)
+                ..Transmission::new(number, fields, payload)
             });
         }
         Ok(transmissions)

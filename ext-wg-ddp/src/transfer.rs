@@ -91,7 +91,7 @@ impl TransferMode for Placement {
     }
 
     fn call_refused(&mut self, _: u32, error: PeerError) {
-        self.calls_refused |= error == PeerError::Option;
+        self.calls_refused |= error == PeerError::UnsupportedType;
     }
 
     fn reply_refused(&mut self) {

@@ -60,7 +60,7 @@ impl Extension for Exchange {
 
     fn refused(&mut self, xid: u32, error: PeerError, out: &mut Outbox<'_>) {
         // Any other error is about this one operation.
-        let unsupported = error == PeerError::Option;
+        let unsupported = error == PeerError::UnsupportedType;
         if self.init.take_if(|init| *init == xid).is_some() {
             if self.support == Support::Unknown {
                 self.support = Support::No;

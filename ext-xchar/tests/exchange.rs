@@ -485,7 +485,7 @@ fn xchar_s4_an_operation_that_is_not_supported_is_answered_with_inval_option() {
         let mut without = Extensions::new(side, 0, vec![]).expect("none");
         for opttype in [INITXCH, REQXCH, RESPXCH, UPDXCH] {
             let routed = deliver(&mut without, &call(opttype, Bytes::new()));
-            assert_eq!(routed, Routed::Refused(PeerError::Option));
+            assert_eq!(routed, Routed::Refused(PeerError::UnsupportedType));
         }
     }
 }

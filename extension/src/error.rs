@@ -19,7 +19,7 @@ pub enum PeerError {
     /// RDMA2_ERR_INVAL_OPTION, RDMA2_ERR_INVAL_HTYPE: the peer does not support the optional
     /// operation or the header type.
     #[error("messages of this type are not supported")]
-    Option,
+    UnsupportedType,
     /// RDMA2_ERR_INVAL_CONT: the message does not belong where it stands among the parts of
     /// messages.
     #[error("the message does not belong among the parts of messages around it")]

@@ -148,7 +148,7 @@ pub enum Refusal {
     /// The fields do not match their XDR definition. The answer is [`PeerError::Chunk`].
     #[error("malformed message: {0}")]
     Malformed(#[from] Malformed),
-    /// The extension knows the message but does not support it. The answer is [`PeerError::Option`].
+    /// The extension knows the message but does not support it. The answer is [`PeerError::UnsupportedType`].
     #[error("messages of this type are not supported")]
     Unsupported,
     /// The message is answered with this error, for this reason.
@@ -170,7 +170,7 @@ impl Refusal {
     pub fn answer(&self) -> Option<PeerError> {
         match self {
             Self::Malformed(_) => Some(PeerError::Chunk),
-            Self::Unsupported => Some(PeerError::Option),
+            Self::Unsupported => Some(PeerError::UnsupportedType),
             Self::Answer(error, _) => Some(*error),
             Self::Unusable(_) | Self::Discard(_) => None,
         }

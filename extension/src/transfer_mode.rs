@@ -259,7 +259,7 @@ pub trait TransferMode {
     ) -> Result<Transmissions, NotTransferred>;
 
     /// Reports that the peer answered a call that this extension sent with an error of the base
-    /// protocol. After [`PeerError::Option`] the call is sent again with another transfer mode,
+    /// protocol. After [`PeerError::UnsupportedType`] the call is sent again with another transfer mode,
     /// and the extension should not offer this one for it again.
     fn call_refused(&mut self, xid: u32, error: PeerError) {
         let _ = (xid, error);

@@ -113,7 +113,7 @@ impl From<ErrorBody> for PeerError {
         match error {
             ErrorBody::Version { low, high } => Self::Version { low, high },
             ErrorBody::BadHeader => Self::Chunk,
-            ErrorBody::InvalidOption => Self::Option,
+            ErrorBody::InvalidOption => Self::UnsupportedType,
         }
     }
 }
@@ -123,7 +123,7 @@ impl From<PeerError> for ErrorBody {
     fn from(error: PeerError) -> Self {
         match error {
             PeerError::Version { low, high } => Self::Version { low, high },
-            PeerError::Option => Self::InvalidOption,
+            PeerError::UnsupportedType => Self::InvalidOption,
             _ => Self::BadHeader,
         }
     }

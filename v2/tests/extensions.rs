@@ -189,7 +189,7 @@ fn a_refusal_is_one_error_or_none() {
     let malformed = refuse(Refusal::Malformed(Malformed::Truncated));
     assert_eq!(malformed, Routed::Refused(PeerError::Chunk));
     let unsupported = refuse(Refusal::Unsupported);
-    assert_eq!(unsupported, Routed::Refused(PeerError::Option));
+    assert_eq!(unsupported, Routed::Refused(PeerError::UnsupportedType));
     let discard = Refusal::Discard("no such exchange of characteristics");
     assert_eq!(refuse(discard), Routed::Discarded(discard));
 }

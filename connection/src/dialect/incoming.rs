@@ -20,7 +20,7 @@ pub enum Incoming {
     /// A message that is done with: one of an extension, or one of the version that is no call,
     /// reply or error for a call. Its credits, if they count, count like those of a message of its
     /// direction; those of an error do not (version-two-01, section 5).
-    Operation(Direction, Option<u32>),
+    Handled(Direction, Option<u32>),
     /// A reply that cannot be used, and that ends its call.
     Unusable {
         /// The XID of the call.

@@ -45,7 +45,7 @@
 //! *Extensions.* A version with messages of extensions has an [`Extensions`] in its session, to which
 //! it passes each message whose header it can read: those of extensions to [`Extensions::received`],
 //! errors to [`Extensions::failed`], and all others to [`Extensions::heard`]. It writes their headers
-//! in [`Dialect::encode_operation`]. [`Session::agreed`] lists what it has agreed on with its peer by
+//! in [`Dialect::encode_extension`]. [`Session::agreed`] lists what it has agreed on with its peer by
 //! itself.
 //!
 //! [`Extensions`]: rpcrdma_extension::Extensions
@@ -110,7 +110,7 @@ pub struct Outgoing {
 
 /// The header of a message of an extension, to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperationHeader {
+pub struct ExtensionHeader {
     /// The XID: that of the RPC message that the message carries or refers to, or one of its own.
     pub xid: u32,
     /// The credits that a call requests or a reply grants.
@@ -200,7 +200,7 @@ pub trait Dialect: Negotiable {
 
     /// Appends the header of a message of an extension. The payload of the message, if it has one,
     /// follows. A version without such messages appends nothing.
-    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
         let _ = (out, header);
     }
 
@@ -230,11 +230,11 @@ pub trait Dialect: Negotiable {
     }
 
     /// Returns whether a call is sent again without extensions after this error for one of its
-    /// messages. `opttype` is the number of the first of these messages: a header type, or a type
+    /// messages. `first_type` is the number of the first of these messages: a header type, or a type
     /// of operation.
-    fn sends_again(&self, opttype: u32, error: PeerError) -> bool {
-        let _ = opttype;
-        matches!(error, PeerError::Option | PeerError::Chunk)
+    fn sends_again(&self, first_type: u32, error: PeerError) -> bool {
+        let _ = first_type;
+        matches!(error, PeerError::UnsupportedType | PeerError::Chunk)
     }
 
     /// Completes the chunk lists of a reply before they are compared with those that the call
@@ -242,7 +242,7 @@ pub trait Dialect: Negotiable {
     fn complete_returned(&self, _returned: &mut Chunks, _offered: &Chunks) {}
 
     /// Returns what the version counts for flow control. Where it counts messages, the credits in
-    /// [`Plain`], [`Outgoing`], [`OperationHeader`] and [`Dialect::encode_error`] are the sum of the
+    /// [`Plain`], [`Outgoing`], [`ExtensionHeader`] and [`Dialect::encode_error`] are the sum of the
     /// messages received and the messages that this end can still receive.
     fn accounting(&self) -> Accounting<'_> {
         Accounting::Calls

@@ -135,7 +135,7 @@ pub fn of_extension(
     version: u32,
 ) -> Incoming {
     let refusal = match done {
-        Ok(()) => return Incoming::Operation(message.direction, Some(message.credits)),
+        Ok(()) => return Incoming::Handled(message.direction, Some(message.credits)),
         Err(refusal) => refusal,
     };
     let (xid, reason) = (message.xid, refusal.to_string());

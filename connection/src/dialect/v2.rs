@@ -18,7 +18,7 @@ use rpcrdma_v2::{
 use transfer_plan::ChunkCounts;
 
 use super::{
-    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, Incoming, OperationHeader, Outgoing,
+    BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, ExtensionHeader, Incoming, Outgoing,
     PeerError, Plain, Receiver, ReplyBody, ReplyHeader, Session, chunks_len, pieces,
 };
 
@@ -136,7 +136,7 @@ impl Dialect for VersionTwo {
         Ok(Box::new(VersionTwoSession { extensions }))
     }
 
-    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
+    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
         let message = OutgoingMessage {
             xid: header.xid,
             direction: header.direction,
@@ -187,7 +187,7 @@ impl Session for VersionTwoSession {
             Routed::Taken => {
                 // The credits of an error do not count (version-two-01, section 5).
                 let is_error = matches!(header.body, Body::Error(_));
-                return Incoming::Operation(direction, (!is_error).then_some(header.credits));
+                return Incoming::Handled(direction, (!is_error).then_some(header.credits));
             }
             Routed::Refused(error) => {
                 let error = ErrorBody::from(error);

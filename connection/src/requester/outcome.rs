@@ -110,7 +110,7 @@ impl Requester {
         }
         let refused = match returned {
             Returned::Error(error) if !shared.dialect.sends_again(first_type, error) => None,
-            Returned::Error(error @ (PeerError::Option | PeerError::Chunk)) => Some(error),
+            Returned::Error(error @ (PeerError::UnsupportedType | PeerError::Chunk)) => Some(error),
             _ => None,
         };
         // The call had offered no reply chunk, because its reply could be continued. This peer does
@@ -124,13 +124,13 @@ impl Requester {
         let outcome = match (carrier, refused) {
             (Some(by), Some(error)) => {
                 let name = || shared.dialect.error_name(error);
-                rpcrdma_host::limited!(warn, xid, error = %name(), "call in operations refused, it is sent without");
+                rpcrdma_host::limited!(warn, xid, error = %name(), "call in messages of an extension refused, it is sent without");
                 // The mode must know before the call is planned again, or it would offer the same
                 // once more.
                 if let Some(mode) = shared.session.modes().get(by) {
                     mode.call_refused(xid, error);
                 }
-                if error == PeerError::Option {
+                if error == PeerError::UnsupportedType {
                     self.type_refused(shared, key, first_type);
                 }
                 self.without_extensions(key)
@@ -140,7 +140,7 @@ impl Requester {
                 let external_refused = carrier.is_none()
                     && long
                     && shared.limits.call_chunk
-                    && matches!(returned, Returned::Error(PeerError::Option));
+                    && matches!(returned, Returned::Error(PeerError::UnsupportedType));
                 let again = match external_refused {
                     true => {
                         self.no_external_calls(shared);
@@ -174,7 +174,9 @@ impl Requester {
         // The lengths in the reply are those of the write chunks that the call listed in the
         // extension's own header. Another call has no such list.
         if by.is_some() && carried_by != by {
-            return self.discard(&"a reply in operations to a call that was not sent in them");
+            return self.discard(
+                &"a reply in messages of an extension to a call that was not sent in them",
+            );
         }
         // The device lets the responder write no further than a registration goes. A longer length
         // is a false report.
@@ -217,7 +219,7 @@ impl Requester {
             warn,
             xid,
             reason,
-            "call in operations rejected, it is sent without"
+            "call in messages of an extension rejected, it is sent without"
         );
         let outcome = self.without_extensions(key);
         self.replied(shared, key, None, outcome);
@@ -226,8 +228,8 @@ impl Requester {
     /// Records that the responder does not support the header type of a call's first message. This
     /// type is not sent again (version-two-07, section 7.1.3): queued messages of calls that use it are removed.
     /// The responder keeps no parts of such calls, so their further parts need not be sent either.
-    fn type_refused(&mut self, shared: &mut Shared, key: usize, opttype: u32) {
-        for xid in shared.flow.withdraw(opttype) {
+    fn type_refused(&mut self, shared: &mut Shared, key: usize, number: u32) {
+        for xid in shared.flow.withdraw(number) {
             if let Some(key) = self.sent_call(xid)
                 && let Some(carrier) = &mut self.calls[key].carrier
             {
@@ -252,7 +254,7 @@ impl Requester {
         match (&call.carrier, call.source()) {
             (Some(_), Some(source)) => Outcome::Again(Box::new(source.clone().base_only())),
             _ => Outcome::Failed(CallError::Protocol(
-                "the server refused an operation that was not sent".to_owned(),
+                "the server refused a message of an extension that was not sent".to_owned(),
             )),
         }
     }
@@ -370,7 +372,9 @@ fn outcome(dialect: &dyn Dialect, returned: Returned, message: Message) -> Outco
             show_versions(low, high),
             dialect.version()
         )),
-        PeerError::Option => protocol("the server took a call for an unknown operation"),
+        PeerError::UnsupportedType => {
+            protocol("the server took a call for a message of an unknown type")
+        }
         PeerError::ReadChunks { .. } => {
             chunk("the call has more read chunks than the responder fetches")
         }

@@ -129,7 +129,7 @@ fn calls_are_planned_again_when_the_peer_has_announced_or_refused_something() {
     let mode = client.transfer_mode(0).unwrap();
     mode.call_refused(1, PeerError::Chunk);
     assert_eq!(states.last(), Some(&mode.plan_state()));
-    mode.call_refused(1, PeerError::Option);
+    mode.call_refused(1, PeerError::UnsupportedType);
     states.push(mode.plan_state());
     mode.reply_refused();
     states.push(mode.plan_state());

@@ -92,7 +92,7 @@ impl TransferMode for Base {
     }
 
     fn call_refused(&mut self, _: u32, error: PeerError) {
-        self.no_continued_calls |= error == PeerError::Option;
+        self.no_continued_calls |= error == PeerError::UnsupportedType;
     }
 
     fn reply_refused(&mut self) {
@@ -345,7 +345,7 @@ fn word(value: u32) -> Bytes {
     out.freeze()
 }
 
-/// Returns the number of messages as text, and each item that is not `in_payload` with the operation that
+/// Returns the number of messages as text, and each item that is not `in_payload` with the work request that
 /// transfers it.
 fn described(count: u32, in_payload: &[bool], operation: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };

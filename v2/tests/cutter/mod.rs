@@ -219,7 +219,7 @@ impl TransferMode for Cutter {
     }
 
     fn call_refused(&mut self, _: u32, error: PeerError) {
-        assert_eq!(error, PeerError::Option);
+        assert_eq!(error, PeerError::UnsupportedType);
         self.refused = true;
     }
 }

@@ -24,7 +24,7 @@ use transfer_plan::ChunkCounts;
 
 use self::errors::error_body;
 use super::{
-    BadReply, Dialect, ErrorMessage, OperationHeader, Outgoing, PeerError, Plain, Session,
+    BadReply, Dialect, ErrorMessage, ExtensionHeader, Outgoing, PeerError, Plain, Session,
     chunks_len, pieces,
 };
 use crate::flow::{Accounting, CreditFields, ReceivedCredit};
@@ -144,13 +144,13 @@ impl Dialect for VersionTwoWg {
     /// XID of the old one. A continued call is therefore sent again only if the errors about its
     /// messages can be counted (drafts/errata-07.md, 56). They can if the peer does not know
     /// RDMA2_CALL_MIDDLE, because such a peer answers every message of the call with an error.
-    fn sends_again(&self, opttype: u32, error: PeerError) -> bool {
-        match (opttype, error) {
-            (header_type::CALL_MIDDLE, error) => error == PeerError::Option,
+    fn sends_again(&self, first_type: u32, error: PeerError) -> bool {
+        match (first_type, error) {
+            (header_type::CALL_MIDDLE, error) => error == PeerError::UnsupportedType,
             // Every peer must know this type. A peer that does not know it has no other type in
             // which the call could be sent.
-            (header_type::CALL_INLINE, PeerError::Option) => false,
-            (_, error) => matches!(error, PeerError::Option | PeerError::Chunk),
+            (header_type::CALL_INLINE, PeerError::UnsupportedType) => false,
+            (_, error) => matches!(error, PeerError::UnsupportedType | PeerError::Chunk),
         }
     }
 
@@ -193,8 +193,8 @@ impl Dialect for VersionTwoWg {
     }
 
     /// The header types tell the direction.
-    fn encode_operation(&self, out: &mut BytesMut, header: OperationHeader) {
-        let OperationHeader {
+    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
+        let ExtensionHeader {
             xid,
             credits,
             number,

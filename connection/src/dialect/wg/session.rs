@@ -43,7 +43,7 @@ impl Session for WgSession {
             self.extensions.heard(&heard(prefix, direction));
         }
         match header.body {
-            Body::Grant => return Incoming::Operation(Direction::Call, None),
+            Body::Grant => return Incoming::Handled(Direction::Call, None),
             Body::Error(error) if receiver.makes_calls => {
                 return self.failed(xid, header.credit, error);
             }
@@ -93,7 +93,7 @@ impl Session for WgSession {
                 let most = self.base.properties().segment_count;
                 rpc_message(header, direction, payload, receiver, most)
             }
-            Ok(None) => Incoming::Operation(direction, None),
+            Ok(None) => Incoming::Handled(direction, None),
             Err(refusal) => refuse(direction, xid, refusal),
         }
     }
@@ -319,7 +319,7 @@ impl WgSession {
         });
         match taken {
             Err(error) => bad(Direction::Call, Some(Answer::new(xid, error)), error),
-            Ok(()) => Incoming::Operation(Direction::Call, None),
+            Ok(()) => Incoming::Handled(Direction::Call, None),
         }
     }
 
@@ -397,11 +397,11 @@ impl WgSession {
                 body: ReplyBody::Error(peer_error),
                 payload: Segments::new(),
             }),
-            ErrorAbout::Extension => Incoming::Operation(Direction::Reply, None),
+            ErrorAbout::Extension => Incoming::Handled(Direction::Reply, None),
             ErrorAbout::Version => {
                 // The peer assumes the defaults for this end then, which this end can meet.
                 rpcrdma_host::limited!(warn, xid, %error, "the peer did not take the properties of this end");
-                Incoming::Operation(Direction::Reply, None)
+                Incoming::Handled(Direction::Reply, None)
             }
         }
     }

@@ -72,5 +72,5 @@ fn a_peer_without_the_extension_refuses_it() {
     server.connected(Some(operations::heard(&header)));
     assert!(matches!(&header.body, Body::Optional(op) if op.opttype == @number@));
     let routed = operations::route(&mut server, &header, &[call], at);
-    assert_eq!(routed, Routed::Refused(PeerError::Option));
+    assert_eq!(routed, Routed::Refused(PeerError::UnsupportedType));
 }
