@@ -144,6 +144,9 @@ pub(super) struct Conn {
     /// The initiator's frame.
     pub(super) request: Option<Frame>,
     pub(super) write_shut: bool,
+    /// Number of long writes since the path's MSS was queried, and that from which on it is queried again.
+    pub(super) unqueried: u32,
+    pub(super) query_after: u32,
     /// Initiator: number of repeated ready-to-receive messages that were sent or are scheduled.
     pub(super) reminders: usize,
 }
@@ -181,6 +184,8 @@ impl Conn {
             frame: Vec::new(),
             request: None,
             write_shut: false,
+            unqueried: 0,
+            query_after: 0,
             reminders: 0,
         }
     }

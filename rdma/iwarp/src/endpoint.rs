@@ -128,9 +128,9 @@ impl Endpoint {
         self.transmitter.set_crc(on);
     }
 
-    /// Sets the path's MULPDU, which may change.
-    pub(super) fn set_max_ulpdu(&mut self, max: usize) {
-        self.transmitter.set_max_ulpdu(max);
+    /// Sets the path's MULPDU, which may change. Returns whether it has changed.
+    pub(super) fn set_max_ulpdu(&mut self, max: usize) -> bool {
+        self.transmitter.set_max_ulpdu(max)
     }
 
     /// Returns whether this side may send: the peer's first FPDU has arrived, if it had to come

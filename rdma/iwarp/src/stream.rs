@@ -17,6 +17,9 @@ use rdma::{ConnectError, Disconnect, Event, QpId};
 
 /// After a write of this many bytes the path's MSS is queried again.
 const LONG_WRITE: usize = 64 << 10;
+/// The maximum number of such writes between two queries. There are more between them each time that the MSS is what it
+/// was.
+const MOST_UNQUERIED: u32 = 31;
 
 impl Conn {
     /// Receives and sends as much as possible, and completes or ends the connection accordingly.
@@ -146,10 +149,19 @@ impl Conn {
                     }
                     self.writable = n == gathered;
                     if n >= LONG_WRITE {
-                        // The MSS grows with the window, and MULPDU with it (RFC 5044, section
-                        // 4.5).
-                        let max_ulpdu = socket::max_ulpdu(socket, cx.options.mss_limit);
-                        self.endpoint.set_max_ulpdu(max_ulpdu);
+                        if self.unqueried < self.query_after {
+                            self.unqueried += 1;
+                        } else {
+                            // The MSS grows with the window, and MULPDU with it (RFC 5044, section
+                            // 4.5).
+                            let max_ulpdu = socket::max_ulpdu(socket, cx.options.mss_limit);
+                            let changed = self.endpoint.set_max_ulpdu(max_ulpdu);
+                            self.unqueried = 0;
+                            self.query_after = match changed {
+                                true => 0,
+                                false => MOST_UNQUERIED.min(2 * self.query_after + 1),
+                            };
+                        }
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,

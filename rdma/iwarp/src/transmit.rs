@@ -101,8 +101,9 @@ impl Transmitter {
         self.crc
     }
 
-    pub(super) fn set_max_ulpdu(&mut self, max: usize) {
-        self.max_ulpdu = max;
+    /// Returns whether this is another value than before.
+    pub(super) fn set_max_ulpdu(&mut self, max: usize) -> bool {
+        std::mem::replace(&mut self.max_ulpdu, max) != max
     }
 
     /// Returns the maximum payload in bytes of a segment with a header of `header` bytes.
