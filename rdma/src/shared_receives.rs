@@ -88,6 +88,20 @@ impl SharedReceiveQueue {
         front.map(|(_, receive)| receive)
     }
 
+    /// Returns the receives that the next messages would take if all arrive on one queue pair, in order, as
+    /// [`SharedReceiveQueue::front_mut`] does for one. A device that has received into them moves out
+    /// what it does not deliver before it does anything else with the queue.
+    pub fn upcoming(&mut self) -> impl Iterator<Item = &mut Scatter> {
+        let posted = match self.waiting.is_empty() {
+            true => self.posted.len(),
+            false => 0,
+        };
+        self.posted
+            .iter_mut()
+            .take(posted)
+            .map(|(_, receive)| receive)
+    }
+
     /// Removes and returns the receive that was posted last, unless it is the first one as well: a
     /// device may be receiving into that ([`SharedReceiveQueue::front_mut`]).
     pub fn withdraw(&mut self) -> Option<(WrId, Scatter)> {

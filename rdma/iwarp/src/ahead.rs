@@ -11,21 +11,28 @@
 //! Only memory whose content is still undefined is used for this: the rest of an RDMA Read's sink,
 //! the rest of a posted receive, and the part of a region above everything that the peer has
 //! written since it was registered. For a receive of several buffers only the next header is read
-//! ahead, or a whole message that is like the ones before it ([`super::pattern`]).
+//! ahead, or whole messages that are like the ones before them ([`super::pattern`]).
 
 use smallvec::SmallVec;
 
 use super::ddp;
 use super::memory::{Memory, Target};
 use super::mpa;
-use super::pattern::Lengths;
+use super::pattern::{self, Lengths};
 use super::terminate::Code;
 use rdma::{Places, Scatter};
 
-/// Maximum number of segments read ahead.
+/// Maximum number of segments of one message read ahead.
 const MOST: usize = 7;
+/// Maximum number of whole messages read ahead, and of their bytes.
+const MOST_MESSAGES: usize = 15;
+const MOST_MESSAGE_BYTES: usize = 256 << 10;
+/// Maximum number of gaps.
+const MOST_GAPS: usize = MOST_MESSAGES + 1;
 /// Maximum length in bytes of a gap: pad, CRC, `ULPDU_Length`, header.
 const LONGEST_GAP: usize = 3 + mpa::CRC_FIELD + mpa::LENGTH_FIELD + ddp::UNTAGGED;
+/// Length in bytes of `ULPDU_Length` and the header of a Send.
+const HEADER: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
 /// Room in bytes behind the last predicted segment if its message is likely to end there, because a
 /// short message may follow.
 const AFTER_MESSAGE: usize = 2048;
@@ -50,7 +57,7 @@ pub(super) enum Piece {
 
 /// The plan for one read, and the received bytes.
 pub(super) struct Ahead {
-    buffer: Box<[u8; MOST * LONGEST_GAP + AFTER_MESSAGE]>,
+    buffer: Box<[u8; MOST_GAPS * LONGEST_GAP + AFTER_MESSAGE]>,
     /// Place of the first predicted payload.
     target: Target,
     /// If the plan begins inside a segment, so that no gap comes first: the number of payload bytes of that segment
@@ -58,6 +65,9 @@ pub(super) struct Ahead {
     begun: Option<usize>,
     /// Lengths of the predicted payloads.
     sizes: SmallVec<[usize; MOST]>,
+    /// Index of the first predicted payload that is a whole Send with a receive of its own, as all behind it are.
+    /// There is none if it is the number of payloads.
+    whole: usize,
     /// Length of each gap but the last, bytes.
     gap: usize,
     /// Length of the last buffer, bytes: a gap, or more if the message is likely to end there.
@@ -65,6 +75,9 @@ pub(super) struct Ahead {
     /// Number of segments to predict at present: doubled after a success and reset to one after a
     /// failure, so that a peer with irregular messages costs little.
     depth: usize,
+    /// Number of whole Sends to predict at present: more after a read that filled all its buffers, fewer after one
+    /// that filled less than half of them. So one call in flight has none.
+    messages: usize,
     /// Number of received bytes that have not been returned to a caller.
     left: usize,
     /// Index of the next piece: even numbers are gaps, odd ones payloads.
@@ -74,13 +87,15 @@ pub(super) struct Ahead {
 impl Ahead {
     pub(super) fn new() -> Self {
         Self {
-            buffer: Box::new([0; MOST * LONGEST_GAP + AFTER_MESSAGE]),
+            buffer: Box::new([0; MOST_GAPS * LONGEST_GAP + AFTER_MESSAGE]),
             target: Target::Nowhere,
             begun: None,
             sizes: SmallVec::new(),
+            whole: 0,
             gap: 0,
             last_room: 0,
             depth: 1,
+            messages: 0,
             left: 0,
             next: 0,
         }
@@ -123,19 +138,42 @@ impl Ahead {
         } else {
             self.gap
         };
+        self.whole = self.sizes.len();
         (self.left, self.next) = (0, 0);
         self.sizes.iter().sum()
     }
 
+    /// Returns how many Sends of these lengths to predict behind another one.
+    #[inline]
+    pub(super) fn further(&self, of: Lengths) -> usize {
+        match of.first == of.total {
+            true => self.messages.min(MOST_MESSAGE_BYTES / of.total.max(1)),
+            false => 0,
+        }
+    }
+
+    /// Plans a read of `count` Sends of these lengths, of one segment each, and of `behind` bytes after their end.
+    pub(super) fn plan_messages(&mut self, of: Lengths, count: usize, behind: usize) {
+        self.begun = None;
+        self.set_gap(of);
+        self.sizes.clear();
+        self.whole = 0;
+        self.sizes.extend(std::iter::repeat_n(of.total, count));
+        self.last_room = AFTER_MESSAGE.min(behind);
+        (self.left, self.next) = (0, 0);
+    }
+
+    /// Sets the length of the gap behind a segment of a Send of these lengths.
+    fn set_gap(&mut self, of: Lengths) {
+        self.gap = mpa::padding(ddp::UNTAGGED + of.first) + mpa::CRC_FIELD + HEADER;
+    }
+
     /// Plans a read of a whole Send, of which the first `head` bytes of payload are received
-    /// elsewhere, and of `behind` bytes after its end. Returns the number of payload bytes predicted.
-    pub(super) fn plan_message(&mut self, head: usize, of: Lengths, behind: usize) -> usize {
+    /// elsewhere, of `further` Sends like it if it has one segment, and of `behind` bytes after their end.
+    pub(super) fn plan_message(&mut self, head: usize, of: Lengths, further: usize, behind: usize) {
         self.target = Target::Receive { at: head };
         self.begun = Some(head);
-        self.gap = mpa::padding(ddp::UNTAGGED + of.first)
-            + mpa::CRC_FIELD
-            + mpa::LENGTH_FIELD
-            + ddp::UNTAGGED;
+        self.set_gap(of);
         self.sizes.clear();
         self.sizes.push(of.first - head);
         let mut left = of.total - of.first;
@@ -149,23 +187,31 @@ impl Ahead {
         } else {
             self.gap
         };
+        self.whole = self.sizes.len();
+        self.sizes.extend(std::iter::repeat_n(of.total, further));
         (self.left, self.next) = (0, 1);
-        self.sizes.iter().sum()
     }
 
-    /// Passes the buffers of the read to `push`: the gaps, and `payloads`, the predicted memory.
+    /// Passes the buffers of the read to `push`: the gaps, and the predicted memory. `payloads` is that of the
+    /// message in progress, or of the one that begins, and `receives` are those of whole Sends.
     pub(super) fn push<'a>(
         &'a mut self,
         mut payloads: Places<'a>,
+        receives: impl IntoIterator<Item = &'a mut Scatter>,
         mut push: impl FnMut(&'a mut [u8]),
     ) {
+        let mut receives = receives.into_iter();
         let mut gaps = &mut self.buffer[..];
         for (index, size) in self.sizes.iter().enumerate() {
             let (gap, other_gaps) = gaps.split_at_mut(self.gap);
             if index > 0 || self.begun.is_none() {
                 push(gap);
             }
-            payloads.take(*size, &mut push);
+            if index < self.whole {
+                payloads.take(*size, &mut push);
+            } else if let Some(receive) = receives.next() {
+                receive.places(0).take(*size, &mut push);
+            }
             gaps = other_gaps;
         }
         push(&mut gaps[..self.last_room]);
@@ -175,6 +221,87 @@ impl Ahead {
     pub(super) fn filled(&mut self, n: usize) {
         self.left = n;
         self.next = usize::from(self.begun.is_some());
+    }
+
+    /// Returns the length of all buffers of the plan.
+    pub(super) fn asked(&self) -> usize {
+        let gaps = self.sizes.len() - usize::from(self.begun.is_some());
+        let payload: usize = self.sizes.iter().sum();
+        payload + gaps * self.gap + self.last_room
+    }
+
+    /// Adapts the number of whole Sends to predict to the last read. `full` says whether it filled all buffers.
+    #[inline]
+    pub(super) fn adapt(&mut self, full: bool) {
+        if full {
+            self.messages = MOST_MESSAGES.min(2 * self.messages + 1);
+        } else if self.messages > 0 && self.left < self.asked() / 2 {
+            self.messages /= 2;
+        }
+    }
+
+    /// Checks the headers that have arrived of whole Sends, of which the first has this sequence number; with `None`,
+    /// none is as predicted. What begins with the first that is not is moved out of `receives`, which are theirs, and
+    /// returned, to be parsed behind everything else.
+    pub(super) fn check_messages<'a>(
+        &mut self,
+        number: Option<u32>,
+        of: Lengths,
+        receives: impl IntoIterator<Item = &'a mut Scatter>,
+    ) -> Vec<u8> {
+        let mut before = 0;
+        for index in 0..self.sizes.len() {
+            let gap = match self.begun {
+                Some(_) if index == 0 => 0,
+                _ => self.gap,
+            };
+            if self.left < before + gap {
+                break;
+            }
+            if let Some(ahead) = index.checked_sub(self.whole) {
+                let header = &self.buffer[(index + 1) * self.gap - HEADER..][..HEADER];
+                let number = number.map(|number| number.wrapping_add(ahead as u32));
+                let begins = |number| pattern::begins_send(header, number, of.first);
+                if !number.is_some_and(begins) {
+                    return self.spill_messages(index, before, receives.into_iter().skip(ahead));
+                }
+            }
+            before += gap + self.sizes[index];
+        }
+        Vec::new()
+    }
+
+    /// Returns the received bytes from the gap before the payload with this index on, `before` bytes from the first
+    /// one. Its receive is the first of `receives`.
+    #[cold]
+    fn spill_messages<'a>(
+        &mut self,
+        index: usize,
+        before: usize,
+        receives: impl Iterator<Item = &'a mut Scatter>,
+    ) -> Vec<u8> {
+        let mut left = self.left - before;
+        let mut bytes = Vec::with_capacity(left);
+        for ((index, size), receive) in (self.sizes.iter().enumerate().skip(index)).zip(receives) {
+            let gap = self.gap.min(left);
+            bytes.extend_from_slice(&self.buffer[index * self.gap..][..gap]);
+            left -= gap;
+            let here = left.min(*size);
+            let mut places = receive.places(0);
+            places.take(here, |piece| bytes.extend_from_slice(piece));
+            left -= here;
+        }
+        let last = self.sizes.len() * self.gap;
+        bytes.extend_from_slice(&self.buffer[last..][..left]);
+        self.left = before;
+        self.messages = 0;
+        bytes
+    }
+
+    /// Returns the number of whole Sends in the plan.
+    #[inline]
+    pub(super) fn planned_messages(&self) -> usize {
+        self.sizes.len() - self.whole
     }
 
     /// Returns whether all received bytes have been returned to callers.
@@ -190,6 +317,16 @@ impl Ahead {
         let (index, is_payload) = (self.next / 2, self.next % 2 == 1);
         if is_payload {
             let size = self.sizes[index];
+            if index >= self.whole {
+                let len = size.min(self.left);
+                self.left -= len;
+                self.next += 1;
+                return Some(Piece::Placed {
+                    target: Target::Receive { at: 0 },
+                    segment: size,
+                    len,
+                });
+            }
             let elsewhere = self.begun.filter(|_| index == 0).unwrap_or(0);
             let segment = elsewhere + size;
             let len = size.min(self.left);
@@ -205,7 +342,7 @@ impl Ahead {
         }
         if index == self.sizes.len() {
             // All predictions were right.
-            if index == self.depth && self.begun.is_none() {
+            if index == self.depth && self.begun.is_none() && self.planned_messages() == 0 {
                 self.depth = MOST.min(self.depth * 2);
             }
             return Some(Piece::Rest);
@@ -219,9 +356,9 @@ impl Ahead {
         )))
     }
 
-    /// Returns whether another payload piece follows.
+    /// Returns whether another payload piece of the same message follows.
     pub(super) fn has_payload(&self) -> bool {
-        self.left > 0 && self.next / 2 < self.sizes.len()
+        self.left > 0 && self.next / 2 < self.whole
     }
 
     /// Moves the bytes behind the last predicted segment to `out`, as many as fit.

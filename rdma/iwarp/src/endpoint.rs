@@ -226,6 +226,7 @@ impl Endpoint {
             + rdma::shrink(receives)
             + rdma::shrink(reads)
             + self.transmitter.give_back()
+            + self.receiver.give_back()
     }
 
     // ---- the end ----

@@ -57,6 +57,8 @@ enum Step {
     },
     /// With a shared receive queue: post a receive, if a message without one was sent.
     Receive,
+    /// Post a receive for each of them.
+    Receives,
     /// Transfer at most this number of bytes.
     Pass {
         forth: bool,
@@ -73,7 +75,8 @@ impl Arbitrary for Step {
             0 => Self::Send(USUAL[usize::arbitrary(g) % USUAL.len()]),
             1 => Self::Write { at, len },
             2 => Self::Read { at, len },
-            3 => Self::Receive,
+            3 if bool::arbitrary(g) => Self::Receive,
+            3 => Self::Receives,
             4 => Self::Sends(
                 u8::arbitrary(g) % 6,
                 USUAL[usize::arbitrary(g) % USUAL.len()],
@@ -160,6 +163,28 @@ impl Model {
         }
     }
 
+    /// Posts a receive for each message that lacks one.
+    fn receive_all_owed(&mut self) {
+        while self.owed > Some(0) {
+            self.receive_owed();
+        }
+    }
+
+    /// Sends messages of these lengths together. Returns how many reads they took, and how many bytes of them were
+    /// copied on arrival.
+    fn pass_together(&mut self, lengths: &[usize]) -> (usize, usize) {
+        for len in lengths {
+            self.step(Step::Send(*len));
+        }
+        self.receive_all_owed();
+        let before = (self.two.reads, self.two.counters.copied_bytes);
+        let most = usize::MAX;
+        self.step(Step::Pass { forth: true, most });
+        assert!(self.sent.is_empty(), "all have arrived");
+        let copied = self.two.counters.copied_bytes - before.1;
+        (self.two.reads - before.0, copied as usize)
+    }
+
     fn step(&mut self, step: Step) {
         self.posted += 1;
         let id = self.posted;
@@ -211,8 +236,9 @@ impl Model {
                     .expect("a stream that is open takes work");
             }
             Step::Receive => self.receive_owed(),
+            Step::Receives => self.receive_all_owed(),
             Step::Pass { forth, most } => {
-                if forth && most % 5 == 0 {
+                if forth && most % 5 == 0 && most < usize::MAX {
                     // The MSS of the path changes now and then.
                     self.one.set_max_ulpdu(128 + most);
                 }
@@ -340,6 +366,66 @@ fn a_message_like_those_before_it_takes_one_read_and_one_short_copy() {
         for len in [300, 700, 60] {
             model.step(Step::Send(len));
         }
+        model.finish();
+    }
+}
+
+/// Sends of one length that arrive together take one read, in the receives of a shared receive queue, and only the part
+/// of one of them in its first buffer is copied. Nothing is read ahead while they arrive one by one.
+#[test]
+fn messages_like_those_before_them_that_arrive_together_take_one_read() {
+    for crc in [false, true] {
+        let mut model = Model::new(crc, 1, 4000).with_parts(true).bound();
+        for _ in 0..2 {
+            model.pass_together(&[RECEIVE]);
+        }
+        for _ in 0..3 {
+            assert_eq!(model.pass_together(&[RECEIVE]), (1, HEAD));
+        }
+        let group = [RECEIVE; 16];
+        let reads: Vec<usize> = (0..5).map(|_| model.pass_together(&group).0).collect();
+        assert!(reads[0] > 2 && reads[1] <= 2, "{reads:?}");
+        assert_eq!(reads[2..], [1, 1, 1]);
+        assert_eq!(model.pass_together(&group), (1, HEAD));
+        // Whatever is among them instead is not lost, and the prediction comes back.
+        for other in [300, 60, HEAD, HEAD + 1, RECEIVE - 1, 0] {
+            let (before, after) = (vec![RECEIVE; 3], vec![RECEIVE; 4]);
+            model.pass_together(&[before, vec![other], after].concat());
+            model.pass_together(&group);
+        }
+        for _ in 0..5 {
+            model.pass_together(&group);
+        }
+        assert_eq!(model.pass_together(&group), (1, HEAD));
+        model.finish();
+    }
+}
+
+/// Short messages that arrive together take one read after the first time, whatever the first buffers of receives
+/// hold. Of a long one that comes instead, no more is copied than such a read takes, and nothing of the next.
+#[test]
+fn short_messages_that_arrive_together_take_one_read() {
+    for parts in [false, true] {
+        let mut model = Model::new(false, 1, 4000).with_parts(parts).bound();
+        let group = [60; 40];
+        let (first, _) = model.pass_together(&group);
+        assert!(first > 1, "{first}");
+        for _ in 0..3 {
+            assert_eq!(model.pass_together(&group), (1, 40 * 60));
+        }
+        // A single one does not tell that a burst is over, and two tell nothing either.
+        assert_eq!(model.pass_together(&[60]), (1, 60));
+        let (_, copied) = model.pass_together(&[RECEIVE]);
+        let usual = match parts {
+            true => HEAD,
+            false => RECEIVE,
+        };
+        assert_eq!(copied, usual);
+        model.pass_together(&group);
+        let (_, copied) = model.pass_together(&[700]);
+        assert_eq!(copied, 700, "a burst was expected");
+        let (_, copied) = model.pass_together(&[RECEIVE]);
+        assert_eq!(copied, usual);
         model.finish();
     }
 }

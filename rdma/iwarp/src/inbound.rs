@@ -79,8 +79,12 @@ impl Endpoint {
             *msn = msn.wrapping_add(1);
         }
         match segment.opcode {
-            Opcode::Write => Ok(()),
+            Opcode::Write => {
+                self.receiver.note_other();
+                Ok(())
+            }
             Opcode::ReadResponse => {
+                self.receiver.note_other();
                 self.deliver_read(segment, out);
                 Ok(())
             }

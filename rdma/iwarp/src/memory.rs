@@ -147,6 +147,16 @@ impl Memory {
         }
     }
 
+    /// Returns the receives that the next messages will take, if they come from a shared receive queue.
+    pub(super) fn upcoming<'a>(
+        &self,
+        shared: &'a mut SharedQueues,
+    ) -> impl Iterator<Item = &'a mut Scatter> + use<'a> {
+        let binding = self.binding.as_ref();
+        let queue = binding.and_then(|binding| shared.get_mut(&binding.queue));
+        queue.into_iter().flat_map(|queue| queue.upcoming())
+    }
+
     /// Checks a segment with `len` bytes of payload, and returns its destination.
     pub(super) fn place(&self, header: &Header, len: usize) -> Result<(Opcode, Target), Unplaced> {
         let opcode = Opcode::from_control(header.ulp_control).map_err(|error| match error {

@@ -7,8 +7,9 @@
 //!   in the middle of a message, into the places of several segments ([`super::ahead`]);
 //! - between segments the socket is read into staging alone, so a short message costs one read and
 //!   a short copy, and a long one the copy of its first bytes. For a receive of several buffers, no
-//!   more is read there than the first buffer holds, unless a whole message is predicted
-//!   ([`super::pattern`]).
+//!   more is read there than the first buffer holds, unless whole messages are predicted
+//!   ([`super::pattern`]). After a read that ended with several short messages, the next one takes a
+//!   burst of them; if a long message comes instead, some more of its first bytes are copied, once.
 //!
 //! # Placement before the CRC
 //!
@@ -45,13 +46,24 @@ use super::pattern::{self, Lengths, Pattern};
 use super::rdmap::{Opcode, READ_REQUEST, ReadRequest, SEND_QUEUE};
 use super::shared_queue::SharedQueues;
 use super::terminate::{Code, FaultySegment, HeaderBytes, Terminate};
+use rdma::{Places, Scatter};
 
-/// Size of the staging buffer: a short message fits as a whole, and the copy stays short.
+/// Number of bytes that are usually read into the staging buffer: a short message fits as a whole, and the copy stays
+/// short.
 const BETWEEN_MESSAGES: usize = 2048;
+/// Number of bytes that are read into it while short messages come in bursts: many of them in one read.
+const BURST: usize = 4096;
+/// Number of short Sends in a row at the end of one read from which on the next read is for a burst. One fewer is
+/// enough if the read filled all its buffers.
+const MANY: usize = 3;
+/// The maximum length in bytes of a Send that may be a part of a burst.
+const SHORT: usize = 512;
 /// Maximum length in bytes of padding and CRC.
 const TRAILER: usize = 3 + mpa::CRC_FIELD;
 /// Buffers of one read.
-pub(super) type Buffers<'a> = SmallVec<[IoSliceMut<'a>; 18]>;
+pub(super) type Buffers<'a> = SmallVec<[IoSliceMut<'a>; 64]>;
+/// The receives of the Sends that are predicted.
+type Upcoming<'a> = SmallVec<[&'a mut Scatter; 16]>;
 
 /// A segment that was received, checked and placed.
 pub(super) struct Segment {
@@ -118,7 +130,7 @@ impl Stage {
 /// The receiving half of a stream.
 pub(super) struct Receiver {
     pub(super) stage: Stage,
-    pub(super) staging: Box<[u8; BETWEEN_MESSAGES]>,
+    pub(super) staging: Vec<u8>,
     /// The range of `staging` that holds bytes.
     pub(super) start: usize,
     pub(super) end: usize,
@@ -127,8 +139,15 @@ pub(super) struct Receiver {
     /// Bytes that were read ahead into wrong places, from `spilled` on.
     spill: Vec<u8>,
     spilled: usize,
-    /// Length of the part of staging that was offered for the current read.
+    /// Length of the part of staging that was offered for the current read, and of all its buffers.
     offered: usize,
+    asked: usize,
+    /// Number of short Sends in a row at the end of the last read.
+    short: usize,
+    /// Whether that read filled all its buffers.
+    full: bool,
+    /// Whether whole Sends behind the end of the current one are predicted.
+    further: bool,
     /// Lengths of the last Sends, and payload of the current one's first segment in bytes.
     pub(super) pattern: Pattern,
     first: usize,
@@ -146,13 +165,17 @@ impl Receiver {
     pub(super) fn new() -> Self {
         Self {
             stage: Stage::Head,
-            staging: Box::new([0; BETWEEN_MESSAGES]),
+            staging: vec![0; BETWEEN_MESSAGES],
             start: 0,
             end: 0,
             ahead: Ahead::new(),
             spill: Vec::new(),
             spilled: 0,
             offered: 0,
+            asked: 0,
+            short: 0,
+            full: false,
+            further: false,
             pattern: Pattern::default(),
             first: 0,
             check_crc: false,
@@ -221,13 +244,61 @@ impl Receiver {
             }),
             Some(false) | None => self.pattern.broken(),
         }
+        self.note_burst(total <= SHORT);
+    }
+
+    /// Records a Send of this length that arrived as a whole and that the first buffer of its receive holds.
+    #[inline]
+    pub(super) fn note_short(&mut self, payload: usize) {
+        self.pattern.broken();
+        self.note_burst(payload <= SHORT);
+    }
+
+    #[inline]
+    fn note_burst(&mut self, short: bool) {
+        self.short = match short {
+            true => self.short + 1,
+            false => 0,
+        };
+    }
+
+    /// Records that the payload of something else than a short Send has arrived.
+    #[inline]
+    pub(super) fn note_other(&mut self) {
+        self.short = 0;
+    }
+
+    /// Returns whether short messages come in a burst.
+    #[inline]
+    fn bursts(&self) -> bool {
+        self.short + usize::from(self.full) >= MANY
+    }
+
+    /// Makes the staging buffer long enough for a burst. Returns its length.
+    #[cold]
+    fn burst_room(&mut self) -> usize {
+        if self.staging.len() < BURST {
+            self.staging.resize(BURST, 0);
+        }
+        BURST
+    }
+
+    /// Frees memory that bursts needed, and returns the number of bytes freed.
+    pub(super) fn give_back(&mut self) -> usize {
+        if self.start < self.end || self.staging.len() <= BETWEEN_MESSAGES {
+            return 0;
+        }
+        (self.start, self.end, self.short) = (0, 0, 0);
+        self.staging = vec![0; BETWEEN_MESSAGES];
+        BURST - BETWEEN_MESSAGES
     }
 
     /// Returns the end of the part of staging that is read into if no payload is expected. It has
     /// room at least for the rest of the current header or trailer.
     #[inline]
-    fn room(&self, memory: &Memory) -> usize {
+    fn room(&mut self, memory: &Memory) -> usize {
         match memory.copyable(false) {
+            _ if self.bursts() && matches!(self.stage, Stage::Head) => self.burst_room(),
             None => BETWEEN_MESSAGES,
             Some(len) => self.room_for(len),
         }
@@ -254,21 +325,34 @@ impl Receiver {
         shared: &'a mut SharedQueues,
         buffers: &mut Buffers<'a>,
     ) -> Result<(), Fault> {
+        self.further = false;
         let Some((target, skip, left)) = self.direct() else {
             let room = self.room(memory);
             self.offered = room - self.end;
             let predicted = self.predicted(memory, room);
             buffers.push(IoSliceMut::new(&mut self.staging[self.end..room]));
-            if let Some((lengths, head)) = predicted
-                && let Some(receive) = memory.next_receive(shared)
-                && receive.head() == Some(head)
-                && receive.len() >= lengths.total
-            {
+            if let Some((lengths, head)) = predicted {
+                let fits = |receive: &&mut Scatter| {
+                    receive.head() == Some(head) && receive.len() >= lengths.total
+                };
+                let further = self.ahead.further(lengths);
                 let behind = TRAILER + mpa::LENGTH_FIELD + ddp::UNTAGGED + head;
-                self.ahead.plan_message(head, lengths, behind);
-                self.ahead.push(receive.places(head), |bytes| {
-                    buffers.push(IoSliceMut::new(bytes))
-                });
+                if further > 0 && memory.binding.is_some() {
+                    let receives = memory.upcoming(shared).take_while(fits);
+                    let mut receives: Upcoming<'a> = receives.take(1 + further).collect();
+                    if let Some(further) = receives.len().checked_sub(1) {
+                        self.ahead.plan_message(head, lengths, further, behind);
+                        let first = receives.remove(0).places(head);
+                        self.ahead.push(first, receives, |bytes| {
+                            buffers.push(IoSliceMut::new(bytes))
+                        });
+                    }
+                } else if let Some(receive) = memory.next_receive(shared).filter(fits) {
+                    self.ahead.plan_message(head, lengths, 0, behind);
+                    self.ahead.push(receive.places(head), [], |bytes| {
+                        buffers.push(IoSliceMut::new(bytes));
+                    });
+                }
             }
             return Ok(());
         };
@@ -279,21 +363,53 @@ impl Receiver {
                 BETWEEN_MESSAGES.min(self.stage.trailer_len() + next)
             }
         };
+        let mut receives = Upcoming::new();
+        let mut lengths = Lengths::default();
+        let mut room = behind;
         let foreseen = match self.is_last() {
-            true => 0,
+            true if self.bursts() && skip + left <= SHORT => {
+                room = self.burst_room();
+                0
+            }
+            true => {
+                if let Some(expected) = self.expects_another(target, skip + left) {
+                    let fits = |receive: &&mut Scatter| receive.len() >= expected.total;
+                    let further = self.ahead.further(expected);
+                    receives.extend(memory.upcoming(shared).take_while(fits).take(further));
+                    lengths = expected;
+                }
+                0
+            }
             false => self.ahead.plan(memory, target, skip + left, behind),
         };
         let mut places = memory
             .places(target, skip, left + foreseen)
             .map_err(|code| self.fault(code))?;
         places.take(left, |now| buffers.push(IoSliceMut::new(now)));
-        if self.is_last() {
-            buffers.push(IoSliceMut::new(&mut self.staging[..behind]));
-        } else {
+        if !self.is_last() {
             self.ahead
-                .push(places, |bytes| buffers.push(IoSliceMut::new(bytes)));
+                .push(places, [], |bytes| buffers.push(IoSliceMut::new(bytes)));
+        } else if receives.is_empty() {
+            self.asked = left + room;
+            buffers.push(IoSliceMut::new(&mut self.staging[..room]));
+        } else {
+            self.further = true;
+            self.ahead.plan_messages(lengths, receives.len(), behind);
+            self.asked = left + self.ahead.asked();
+            self.ahead.push(Places::default(), receives, |bytes| {
+                buffers.push(IoSliceMut::new(bytes))
+            });
         }
         Ok(())
+    }
+
+    /// Returns the lengths of the Send behind the current one if it is predicted to be like it. The segment at `target`
+    /// with `payload` bytes is the last of the current one.
+    fn expects_another(&self, target: Target, payload: usize) -> Option<Lengths> {
+        let whole = matches!(target, Target::Receive { at: 0 });
+        self.pattern
+            .expected()
+            .filter(|lengths| whole && lengths.first == payload && lengths.total == payload)
     }
 
     /// Returns whether the current segment is the last of its message.
@@ -311,20 +427,36 @@ impl Receiver {
         memory: &mut Memory,
         shared: &mut SharedQueues,
     ) -> Result<bool, Fault> {
-        let Some((_, _, left)) = self.direct() else {
+        self.short = 0;
+        let Some((target, skip, left)) = self.direct() else {
             let staged = n.min(self.offered);
             self.end += staged;
+            self.full = n == self.offered;
             return match n - staged {
                 0 => Ok(false),
                 beyond => self.filled_message(beyond, memory, shared),
             };
         };
+        let alike = self.expects_another(target, skip + left);
+        self.full = self.is_last() && n == self.asked;
         let placed = n.min(left);
         self.placed(placed, memory)?;
-        if self.is_last() {
-            self.end += n - placed;
+        let beyond = n - placed;
+        if !self.is_last() {
+            self.ahead.filled(beyond);
+        } else if let Some(lengths) = alike {
+            if self.further {
+                self.ahead.filled(beyond);
+                // The current message comes first.
+                let number = memory.msn[SEND_QUEUE as usize].wrapping_add(1);
+                let receives = memory.upcoming(shared);
+                self.spill = self.ahead.check_messages(Some(number), lengths, receives);
+            } else {
+                self.end += beyond;
+            }
+            self.ahead.adapt(self.full);
         } else {
-            self.ahead.filled(n - placed);
+            self.end += beyond;
         }
         Ok(false)
     }
@@ -337,12 +469,22 @@ impl Receiver {
         memory: &mut Memory,
         shared: &mut SharedQueues,
     ) -> Result<bool, Fault> {
+        let full = n == self.ahead.asked();
         self.ahead.filled(n);
-        let expected = self.pattern.expected();
+        let expected = self.pattern.expected().unwrap_or_default();
         let staged = &self.staging[self.start..self.end];
         // A Send with another sequence number gets no receive, so its bytes may be in none.
         let number = memory.msn[SEND_QUEUE as usize];
-        if expected.is_some_and(|lengths| pattern::begins_send(staged, number, lengths.first)) {
+        let begins = pattern::begins_send(staged, number, expected.first);
+        let mut rest = Vec::new();
+        if self.ahead.planned_messages() > 0 {
+            let number = begins.then(|| number.wrapping_add(1));
+            let receives = memory.upcoming(shared).skip(1);
+            rest = self.ahead.check_messages(number, expected, receives);
+        }
+        if begins {
+            self.ahead.adapt(full);
+            self.spill = rest;
             return Ok(true);
         }
         self.pattern.broken();
@@ -350,7 +492,8 @@ impl Receiver {
         let receive = memory.next_receive(shared);
         let receive = receive.ok_or_else(|| Fault::bare(Code::LOCAL_CATASTROPHIC))?;
         let bytes = self.ahead.spill_message(receive);
-        (self.spill, self.spilled) = (bytes.map_err(Fault::bare)?, 0);
+        self.spill = bytes.map_err(Fault::bare)?;
+        self.spill.append(&mut rest);
         Ok(false)
     }
 
@@ -379,17 +522,18 @@ impl Receiver {
     /// part of a header or trailer. Returns false if none were read ahead.
     fn refill(&mut self, memory: &mut Memory) -> Result<bool, Fault> {
         self.compact();
-        if self.spilled < self.spill.len() {
-            let rest = &self.spill[self.spilled..];
-            let n = rest.len().min(self.staging.len() - self.end);
-            self.staging[self.end..self.end + n].copy_from_slice(&rest[..n]);
-            (self.spilled, self.end) = (self.spilled + n, self.end + n);
-            return Ok(true);
-        }
-        self.spill = Vec::new();
-        self.spilled = 0;
         match self.ahead.next() {
-            None => return Ok(false),
+            None if self.spilled < self.spill.len() => {
+                let rest = &self.spill[self.spilled..];
+                let n = rest.len().min(self.staging.len() - self.end);
+                self.staging[self.end..self.end + n].copy_from_slice(&rest[..n]);
+                (self.spilled, self.end) = (self.spilled + n, self.end + n);
+            }
+            None => {
+                self.spill = Vec::new();
+                self.spilled = 0;
+                return Ok(false);
+            }
             Some(Piece::Look(bytes)) => {
                 self.staging[self.end..self.end + bytes.len()].copy_from_slice(&bytes);
                 self.end += bytes.len();
@@ -420,7 +564,8 @@ impl Receiver {
                 if moved || self.foreseen_length() != segment {
                     let rest = self.ahead.spill(memory);
                     beyond.extend(rest.map_err(|code| self.fault(code))?);
-                    self.spill = beyond;
+                    beyond.extend_from_slice(&self.spill[self.spilled..]);
+                    (self.spill, self.spilled) = (beyond, 0);
                 }
             }
         }

@@ -124,9 +124,9 @@ impl Endpoint {
             return false;
         }
         let copied = payload.len() as u64;
-        receiver.pattern.broken();
         (receiver.raw, receiver.raw_len) = (*head, HEAD);
         receiver.start += fpdu.len();
+        receiver.note_short(copied as usize);
         memory.msn[queue as usize] = memory.msn[queue as usize].wrapping_add(1);
         out.counters.copied_bytes += copied;
         out.counters.receives += 1;
