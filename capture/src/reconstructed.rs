@@ -445,7 +445,7 @@ impl<D: fmt::Debug, T> fmt::Debug for Reconstructed<D, T> {
 
 impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
     rdma::forward!(self => self.device;
-        attributes pool counters attach ready set_busy_poll arm next_deadline listen
+        attributes pool counters attach ready set_busy_poll flush arm next_deadline listen
         local_address carrier close_listener disconnect abort give_back post_receive
         shared_receives);
 

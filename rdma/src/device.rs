@@ -545,6 +545,12 @@ pub trait Device {
     /// Makes progress, and appends what happened to `events`. `now` must not decrease.
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>);
 
+    /// Hands over what was posted to send queues and the device keeps: those of one turn of its owner
+    /// leave together, with one system call or one doorbell for each queue pair. [`Device::poll`] and
+    /// [`Device::arm`] begin with this, so only an owner that posts and does neither soon has to call it.
+    /// Does nothing by default, for a device that keeps no requests.
+    fn flush(&mut self) {}
+
     /// Requests a wake-up through the poll loop at the next event. Returns false if events are
     /// waiting already; the caller must then poll instead of sleeping. Each request covers one
     /// wake-up.
@@ -732,7 +738,8 @@ pub trait Device {
     /// such queue.
     fn destroy_shared_receives(&mut self, receives: SharedReceivesId) -> Result<(), DeviceError>;
 
-    /// Posts a work request to the send queue. Requests start in order. An unsignaled request that
+    /// Posts a work request to the send queue. The device may keep it until the next
+    /// [`Device::flush`]. Requests start in order. An unsignaled request that
     /// succeeds has no completion; one that fails always has one. Reads and invalidations are
     /// always signaled.
     ///

@@ -168,6 +168,8 @@ impl Client {
     /// Starts a call at once. The call ends exactly once: with a reply, with an error, or when the
     /// future is dropped, which cancels the call.
     ///
+    /// Calls that are made while the runtime polls its future leave together, as soon as that returns.
+    ///
     /// # Errors
     /// See [`CallError`].
     pub fn call(&self, call: Call) -> CallFuture {
@@ -196,6 +198,9 @@ impl Client {
             Some(state) => {
                 let xid = state.start(call, credential, key, &mut *transport.borrow_mut(), now);
                 calls[key].xid = xid;
+                if !self.shared.runtime.will_poll() {
+                    transport.borrow_mut().flush();
+                }
             }
             None => calls[key].result = Some(Err(CallError::Closed)),
         }
@@ -331,6 +336,12 @@ impl PollSource for Driver {
             waker.wake();
         }
         shared.serve_callbacks(now) || progress
+    }
+
+    fn flush(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.core.borrow().transport.borrow_mut().flush();
+        }
     }
 
     fn arm(&mut self) -> bool {

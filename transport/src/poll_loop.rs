@@ -39,6 +39,10 @@ pub trait PollSource {
     /// Makes progress. Returns whether anything happened that the source's user may have to handle.
     fn poll(&mut self, now: Time) -> bool;
 
+    /// Lets what was sent in this turn of the loop go out now. [`PollSource::poll`] and [`PollSource::arm`] do
+    /// that too, so it is called only where neither follows soon. Does nothing by default.
+    fn flush(&mut self) {}
+
     /// Asks to be woken through the poll loop. Returns false if there is already something to poll.
     fn arm(&mut self) -> bool;
 
@@ -241,6 +245,13 @@ impl PollLoop {
             progress |= entry.source.borrow_mut().poll(now);
         }
         progress
+    }
+
+    /// Lets what was sent in this turn go out, although the loop neither polls nor waits now.
+    pub(crate) fn flush(&self) {
+        for entry in &self.entries {
+            entry.source.borrow_mut().flush();
+        }
     }
 
     /// Returns whether sources were armed and have not been polled since. Until then they act as if

@@ -35,6 +35,10 @@ struct Inner {
     /// numbers are used.
     seed: Option<Cell<u64>>,
     timers: Timers,
+    /// Whether a future is being polled, after which the sources are polled.
+    in_turn: Cell<bool>,
+    /// Whether a source may have something to send since the sources were polled.
+    sent: Cell<bool>,
     /// Sources to remove as soon as the loop is not borrowed.
     leaving: RefCell<Vec<SourceId>>,
 }
@@ -72,6 +76,8 @@ impl Runtime {
                 wake,
                 seed,
                 timers: Timers::default(),
+                in_turn: Cell::new(false),
+                sent: Cell::new(false),
                 leaving: RefCell::new(Vec::new()),
             }),
         }
@@ -174,6 +180,17 @@ impl Runtime {
         self.inner.wake.wake();
     }
 
+    /// Returns whether the sources are polled soon, so that what a source has to send now can wait for more: the
+    /// runtime is polling its future.
+    pub(crate) fn will_poll(&self) -> bool {
+        let inner = &*self.inner;
+        let in_turn = inner.in_turn.get();
+        if in_turn {
+            inner.sent.set(true);
+        }
+        in_turn
+    }
+
     fn turn<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Turn<F::Output> {
         let inner = &*self.inner;
         let mut progress = false;
@@ -183,10 +200,17 @@ impl Runtime {
             // the owner, and RDMA Reads and Writes of peers would wait.
             progress = self.poll_sources();
         }
-        if inner.wake.take()
-            && let Poll::Ready(output) = future.poll(&mut Context::from_waker(&inner.waker))
-        {
-            return Turn::Done(output);
+        if inner.wake.take() {
+            let outer = inner.in_turn.replace(true);
+            let polled = future.poll(&mut Context::from_waker(&inner.waker));
+            inner.in_turn.set(outer);
+            if let Poll::Ready(output) = polled {
+                if inner.sent.take() {
+                    // The caller may compute for long before anything polls the sources again.
+                    inner.poll_loop.borrow().flush();
+                }
+                return Turn::Done(output);
+            }
         }
         match self.poll_sources() || progress {
             true => Turn::Progress,
@@ -198,6 +222,7 @@ impl Runtime {
     fn poll_sources(&self) -> bool {
         let inner = &*self.inner;
         let now = self.now();
+        inner.sent.set(false);
         let progress = inner.poll_loop.borrow_mut().turn(now);
         if !inner.leaving.borrow().is_empty() {
             inner.leave();

@@ -325,6 +325,8 @@ impl Server {
                 self.poll_loop.wait(self.next_deadline());
             }
         }
+        // The replies of the last step.
+        self.poll_loop.flush();
         Ok(())
     }
 

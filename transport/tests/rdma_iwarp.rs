@@ -7,20 +7,22 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use iwarp::{Iwarp, Options};
-use rdma::{Counters, Pool, Time};
+use onc_rpc::{Decoder, Encoder, Message};
+use rdma::{Counters, Frame, Pool, QpId, Tap, Time};
 use rdma_support::{End, POOL, Pair, data, message, open, options, reply, room};
 use rpc_transport::rdma::{
     RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, receive_memory,
 };
 use rpc_transport::{
-    CallError, ClientTransport, ClientTransportEvent, ConnectionId, PollLoop, PollSource,
-    ServerTransport, ServerTransportEvent,
+    Call, CallError, Client, ClientOptions, ClientTransport, ClientTransportEvent, ConnectionId,
+    PollLoop, PollSource, ReplyRoom, Runtime, ServerTransport, ServerTransportEvent,
 };
 
 fn anywhere() -> SocketAddr {
@@ -199,8 +201,28 @@ fn an_error_reply_leaves_the_connection_alone() {
     assert!(pair.down.is_empty());
 }
 
+/// Returns the reply to a call of a transport's test.
+fn echoed(call: &Message) -> Message {
+    let (xid, words, items) = open(call);
+    reply(xid, words, &items)
+}
+
+/// Returns the reply, without results, to an RPC call.
+fn accepted(call: &Message) -> Message {
+    let xid = Decoder::new(call).u32().unwrap();
+    let mut reply = Encoder::new();
+    // A reply, accepted, with an empty verifier, and successful (RFC 5531, section 9).
+    for word in [xid, 1, 0, 0, 0, 0] {
+        reply.u32(word);
+    }
+    reply.finish()
+}
+
 /// Starts a server on its own thread, which sleeps in its poll loop and ends when `stop` is set.
-fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
+fn serve(
+    stop: &Arc<AtomicBool>,
+    answer: fn(&Message) -> Message,
+) -> (SocketAddr, thread::JoinHandle<Counters>) {
     let (address, ready) = mpsc::channel();
     let stop = Arc::clone(stop);
     let server = thread::spawn(move || {
@@ -223,8 +245,7 @@ fn serve(stop: &Arc<AtomicBool>) -> (SocketAddr, thread::JoinHandle<Counters>) {
                     message: call,
                 } = event
                 {
-                    let (xid, words, items) = open(&call);
-                    let reply = Some(reply(xid, words, &items));
+                    let reply = Some(answer(&call));
                     server.borrow_mut().reply(conn, token, reply, Time::now());
                 }
             }
@@ -286,7 +307,7 @@ impl Sleeper {
 fn a_call_takes_one_interrupt_on_each_side_and_a_chunked_one_as_few_as_can_be() {
     const CALLS: u64 = 50;
     let stop = Arc::new(AtomicBool::new(false));
-    let (address, server) = serve(&stop);
+    let (address, server) = serve(&stop, echoed);
     let mut sleeper = Sleeper::new(address);
     sleeper.call(0, &[], &[]).reply();
     let interrupts = |sleeper: &Sleeper| sleeper.client.borrow().device().counters().interrupts;
@@ -315,4 +336,113 @@ fn a_call_takes_one_interrupt_on_each_side_and_a_chunked_one_as_few_as_can_be() 
     let served = server.join().unwrap();
     assert_eq!(served.sends, 2 * CALLS + 1);
     assert!(served.interrupts <= 4 * CALLS + 10, "{}", served.interrupts);
+}
+
+/// Counts the writes of a device to TCP.
+#[derive(Clone, Default)]
+struct Writes(Arc<AtomicUsize>);
+
+impl Tap for Writes {
+    fn sent(&mut self, _: Time, _: QpId, _: Frame<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn received(&mut self, _: Time, _: QpId, _: Frame<'_>) {}
+}
+
+impl Writes {
+    /// Returns the number of writes since the last call.
+    fn take(&self) -> usize {
+        self.0.swap(0, Ordering::Relaxed)
+    }
+
+    /// Returns a device whose writes are counted.
+    fn device(&self) -> Box<Iwarp> {
+        let mut device = device();
+        device.set_tap(Box::new(self.clone()));
+        device
+    }
+}
+
+/// Calls that are made in one turn leave with one gathered write, and so do the replies that are made in one.
+#[test]
+fn calls_of_one_turn_leave_with_one_write_and_so_do_their_replies() {
+    let (client, server) = (Writes::default(), Writes::default());
+    let ((client_options, server_options), nowhere) = (options(), anywhere());
+    let mut pair = Pair::new(
+        client.device(),
+        client_options,
+        server.device(),
+        server_options,
+        nowhere,
+    );
+    pair.client.set_busy_poll(true);
+    pair.server.set_busy_poll(true);
+    let conn = pair.connect();
+    // The first reply grants all credits.
+    pair.echo();
+    pair.call(conn, message(0, 0, &[]), &room(0, &[])).reply();
+    pair.answer = None;
+    for count in [1, 2, 16] {
+        (client.take(), server.take());
+        for xid in 1..=count {
+            pair.submit(conn, message(100 * count + xid, 0, &[]), &room(0, &[]));
+        }
+        let now = pair.now();
+        pair.client.poll(now);
+        assert_eq!(client.take(), 1, "{count} calls");
+        pair.until(|pair| pair.held.len() == count as usize);
+        for (at, token, call) in std::mem::take(&mut pair.held) {
+            pair.server.reply(at, token, Some(echoed(&call)), now);
+        }
+        assert_eq!(server.take(), 0, "{count} replies");
+        pair.server.poll(now);
+        assert_eq!(server.take(), 1, "{count} replies");
+        pair.until(|pair| pair.ended.len() == count as usize);
+        pair.ended.clear();
+    }
+}
+
+/// A call that is made outside of its runtime leaves at once, as nobody may poll for long; so do calls that are made by
+/// a future which then ends. Those of one turn leave together.
+#[test]
+fn calls_leave_at_once_unless_more_may_be_made_in_the_same_turn() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (address, server) = serve(&stop, accepted);
+    let writes = Writes::default();
+    let runtime = Runtime::new().unwrap();
+    let transport = RdmaClient::new(writes.device(), options().0);
+    let transport = Rc::new(RefCell::new(transport));
+    let connecting = Client::connect(&runtime, address, transport, ClientOptions::default());
+    let client = runtime.block_on(connecting).unwrap();
+    let call = || {
+        client.call(Call {
+            prog: 100_003,
+            vers: 3,
+            proc: 0,
+            args: Message::default(),
+            reply: ReplyRoom::default(),
+        })
+    };
+    runtime.block_on(call()).unwrap();
+    for round in 0..3 {
+        writes.take();
+        let alone = call();
+        assert_eq!(writes.take(), 1, "round {round}");
+        let left = runtime.block_on(async { [call(), call()] });
+        assert_eq!(writes.take(), 1, "round {round}");
+        let all = join_all((0..16).map(|_| async { call().await }));
+        let ended = runtime.block_on(async {
+            let all = all.await;
+            assert_eq!(writes.take(), 1, "round {round}");
+            all
+        });
+        assert!(ended.iter().all(Result::is_ok));
+        let left = runtime.block_on(join_all(left));
+        assert!(left.iter().all(Result::is_ok));
+        runtime.block_on(alone).unwrap();
+    }
+    drop(client);
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
 }

@@ -60,7 +60,7 @@ pub(crate) struct WatchedDevice<D> {
 
 impl<D: Device> Device for WatchedDevice<D> {
     rdma::forward!(self => self.device;
-        attributes pool counters attach ready set_busy_poll arm next_deadline listen
+        attributes pool counters attach ready set_busy_poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy give_back register reclaim post_receive shared_receives);
 

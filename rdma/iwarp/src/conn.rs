@@ -124,6 +124,8 @@ pub(super) struct Conn {
     pub(super) peer_closed: bool,
     /// Whether the connection is in the device's list of connections to process.
     pub(super) queued: bool,
+    /// Whether the connection is in the device's list of those with posted requests to send.
+    pub(super) posted: bool,
     /// Time at which the connection fails unless it has left the present state.
     pub(super) deadline: Option<Time>,
     pub(super) endpoint: Endpoint,
@@ -167,6 +169,7 @@ impl Conn {
             writable: true,
             peer_closed: false,
             queued: false,
+            posted: false,
             deadline: None,
             endpoint: Endpoint::new(QpId(id), limits),
             socket: Some(Arc::new(socket)),

@@ -8,7 +8,7 @@ use std::io;
 use bytes::Bytes;
 
 use super::fault::Fault;
-use super::fpdu::Fpdu;
+use super::fpdu::ShortFpdus;
 use super::memory::{Memory, Receive};
 use super::random::Random;
 use super::rdmap::ReadRequest;
@@ -71,8 +71,8 @@ pub(super) struct Endpoint {
     pub(super) memory: Memory,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
-    /// Buffer of the last short FPDU.
-    pub(super) short: Fpdu,
+    /// Short Sends that are framed and come before everything that the transmitter has.
+    pub(super) short: ShortFpdus,
     pub(super) work: VecDeque<Work>,
     /// Number of requests in the send queue: waiting, being sent, or Reads without a response.
     pub(super) outstanding: usize,
@@ -98,7 +98,7 @@ impl Endpoint {
             memory: Memory::new(),
             receiver: Receiver::new(),
             transmitter: Transmitter::new(),
-            short: Fpdu::new(),
+            short: ShortFpdus::new(),
             work: VecDeque::new(),
             outstanding: 0,
             current: Current::Nothing,
@@ -226,6 +226,7 @@ impl Endpoint {
             + rdma::shrink(receives)
             + rdma::shrink(reads)
             + self.transmitter.give_back()
+            + self.short.give_back()
             + self.receiver.give_back()
     }
 
@@ -244,6 +245,8 @@ impl Endpoint {
     /// request that gets an error other than "flushed".
     pub(super) fn end(&mut self, blame: &FailedRequest, out: &mut Out<'_>) {
         let qp = self.qp;
+        self.short
+            .cut(|id| out.fail(qp, id, WorkError::Flushed, None));
         self.transmitter.cut(|finishes| {
             if let Finishes::Work { id, .. } = finishes {
                 out.fail(qp, id, WorkError::Flushed, None);

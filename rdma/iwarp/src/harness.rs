@@ -188,9 +188,11 @@ impl Side {
     /// # Errors
     /// [`PostError`] if the queue is full or the gather list is too long.
     pub fn post(&mut self, id: u64, wr: SendWr) -> Result<(), PostError> {
-        let posted = self
-            .endpoint
-            .post_send(WrId(id), wr, true, &mut self.counters);
+        let (id, counters) = (WrId(id), &mut self.counters);
+        if self.endpoint.post_short(id, &wr, true, counters) {
+            return Ok(());
+        }
+        let posted = self.endpoint.post_send(id, wr, true, counters);
         posted.map_err(|(error, _)| error)
     }
 

@@ -190,10 +190,9 @@ fn depth(reads: u32) -> u16 {
 
 /// The device. See the [module](self).
 ///
-/// Posting is cheap. A Send is written to TCP at once, with everything posted before it on its
-/// queue pair, unless the last [`Device::poll`] returned several events, or a long Send was written
-/// since then and this one is long, too. In these cases, and for Writes and Reads, the next `poll`
-/// or [`Device::arm`] writes everything, with one system call for each connection.
+/// Posting is cheap. What was posted is written to TCP by the next [`Device::poll`], [`Device::arm`] or
+/// [`Device::flush`], with one system call for each connection; by the device's background thread, if the
+/// owner does none of these for some milliseconds.
 ///
 /// Dropping the device closes its sockets, whatever is queued on them, and ends its background
 /// thread.
@@ -334,6 +333,10 @@ impl Device for Iwarp {
         self.shared.interrupt(&state);
         state.poll(now, events);
         self.leave(state);
+    }
+
+    fn flush(&mut self) {
+        self.shared.state().flush();
     }
 
     fn arm(&mut self) -> bool {

@@ -1,5 +1,7 @@
 //! The sending half of an endpoint: from requests to framed segments.
 
+use std::io::IoSlice;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -29,7 +31,14 @@ impl Endpoint {
     }
 
     /// Returns whether all posted requests have been sent, as far as is possible without the peer.
+    #[inline]
     pub(super) fn is_flushed(&self) -> bool {
+        self.short.is_empty() && self.has_only_short()
+    }
+
+    /// Returns whether nothing is to be sent but short Sends that are framed.
+    #[inline]
+    pub(super) fn has_only_short(&self) -> bool {
         self.transmitter.is_empty()
             && self.work.is_empty()
             && self.responses.is_empty()
@@ -38,7 +47,7 @@ impl Endpoint {
 
     /// Returns whether all framed bytes have been sent.
     pub(super) fn is_sent(&self) -> bool {
-        self.transmitter.is_empty()
+        self.short.is_empty() && self.transmitter.is_empty()
     }
 
     /// Frames the segments that can be framed now, and gathers them for a write. Returns their
@@ -57,7 +66,11 @@ impl Endpoint {
                 break;
             }
         }
-        Ok(self.transmitter.gather(slices))
+        let short = self.short.unsent();
+        if !short.is_empty() {
+            slices.push(IoSlice::new(short));
+        }
+        Ok(short.len() + self.transmitter.gather(slices))
     }
 
     /// Returns the number of payload bytes in the framed segments that have not been written to TCP.
@@ -67,6 +80,7 @@ impl Endpoint {
 
     /// Records that `n` of the gathered bytes were written to TCP.
     pub(super) fn sent(&mut self, n: usize, out: &mut Out<'_>) {
+        let behind = self.short_sent(n, out);
         let Self {
             qp,
             transmitter,
@@ -74,7 +88,7 @@ impl Endpoint {
             memory,
             ..
         } = self;
-        transmitter.sent(n, |finishes| match finishes {
+        transmitter.sent(behind, |finishes| match finishes {
             Finishes::Work {
                 id,
                 signaled,
@@ -306,6 +320,7 @@ impl Endpoint {
 
     /// Queues a Terminate at the next FPDU boundary, with nothing after it.
     pub(super) fn send_terminate(&mut self, terminate: &Terminate) {
+        self.short.cut(|_| {});
         self.transmitter.cut(|_| {});
         let header = self.untagged(Opcode::Terminate, 0);
         let bytes = terminate.to_bytes();

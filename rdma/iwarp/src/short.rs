@@ -1,21 +1,20 @@
-//! Short Sends. If no other request is in progress, a short Send is framed in one piece and written
-//! to TCP at once, bypassing the queues, like the "inline" messages of hardware RNICs. A short Send
-//! that arrives completely is taken from the staging buffer in one step, bypassing the stages of an
+//! Short Sends. If no other request is in progress, a short Send is framed when it is posted, bypassing
+//! the queues, like the "inline" messages of hardware RNICs. Those of one turn of the owner are
+//! framed one behind the other, and written to TCP in one piece. A short Send that arrives completely is taken from the staging buffer in one step, bypassing the stages of an
 //! FPDU that arrives in parts.
 
 use bytes::Bytes;
 
 use super::conn::{Conn, Cx};
 use super::ddp;
-use super::endpoint::{Current, Endpoint, Out};
+use super::endpoint::{Endpoint, Out};
 use super::memory::Receive;
 use super::mpa;
-use super::outbound::finishes;
 use super::rdmap::{self, Opcode};
 use super::receive::Stage;
 use super::socket;
 use super::tap::Direction;
-use rdma::{QpId, SendWr, Stag, Success, WrId};
+use rdma::{Counters, QpId, SendWr, Stag, Success, WrId};
 
 /// Maximum number of bytes in an FPDU that are not payload.
 const FRAMING: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED + 3 + mpa::CRC_FIELD;
@@ -27,28 +26,40 @@ const HEAD: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
 const SEND: u8 = Opcode::Send.control();
 const SEND_INVALIDATE: u8 = Opcode::SendInvalidate.control();
 
-/// The outcome of trying a short Send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Short {
-    /// The Send is not short, or other requests come first: it must be posted.
-    Not,
-    /// TCP accepted the whole Send.
-    Sent,
-    /// TCP accepted a part of the Send or nothing; the rest is queued.
-    Queued,
-}
-
 impl Endpoint {
-    /// Returns whether a Send of `payload` bytes would be sent next and fit one short FPDU.
+    /// Returns whether a Send of `payload` bytes would be sent next, behind other short ones, and fit one short FPDU.
     fn is_short(&self, payload: usize) -> bool {
         self.open
             && payload <= socket::SHORT - FRAMING
             && payload <= self.transmitter.max_payload(ddp::UNTAGGED)
             && self.outstanding < self.limits.send_wr
-            && self.work.is_empty()
-            && self.responses.is_empty()
-            && matches!(self.current, Current::Nothing)
-            && self.transmitter.is_empty()
+            && self.short.has_room()
+            && self.has_only_short()
+    }
+
+    /// Frames `wr` if it is a short Send and only such come before it. Returns false if it must be queued.
+    #[inline]
+    pub(super) fn post_short(
+        &mut self,
+        id: WrId,
+        wr: &SendWr,
+        signaled: bool,
+        counters: &mut Counters,
+    ) -> bool {
+        let SendWr::Send { gather, invalidate } = wr else {
+            return false;
+        };
+        let payload = gather.iter().map(Bytes::len).sum();
+        if gather.len() > self.limits.gather || !self.is_short(payload) {
+            return false;
+        }
+        self.frame_short(gather, payload, *invalidate);
+        self.short.framed(id, signaled);
+        self.outstanding += 1;
+        counters.sends += 1;
+        counters.sends_with_invalidate += u64::from(invalidate.is_some());
+        counters.copied_bytes += payload as u64;
+        true
     }
 
     fn frame_short(&mut self, gather: &[Bytes], payload: usize, invalidate: Option<Stag>) {
@@ -58,20 +69,41 @@ impl Endpoint {
         };
         // Far below 2^16, because `payload` is short.
         let ulpdu = ddp::UNTAGGED + payload;
+        let mut head = [0; HEAD];
+        head[..mpa::LENGTH_FIELD].copy_from_slice(&(ulpdu as u16).to_be_bytes());
         let header = self.untagged(opcode, word);
-        let fpdu = &mut self.short;
-        fpdu.len = 0;
-        fpdu.push(&(ulpdu as u16).to_be_bytes());
-        fpdu.len += header.emit(&mut fpdu.bytes[mpa::LENGTH_FIELD..]);
+        header.emit(&mut head[mpa::LENGTH_FIELD..]);
+        let short = &mut self.short;
+        short.push(&head);
         for bytes in gather {
-            fpdu.push(bytes);
+            short.push(bytes);
         }
-        fpdu.push(&[0; 3][..mpa::padding(ulpdu)]);
+        short.push(&[0; 3][..mpa::padding(ulpdu)]);
         let crc = match self.transmitter.has_crc() {
-            true => crc32c::crc32c(fpdu.bytes()),
+            true => crc32c::crc32c(short.framing()),
             false => 0,
         };
-        fpdu.push(&crc.to_le_bytes());
+        short.push(&crc.to_le_bytes());
+    }
+
+    /// Records that TCP took `n` bytes. Returns how many of them are behind the short Sends.
+    #[inline]
+    pub(super) fn short_sent(&mut self, n: usize, out: &mut Out<'_>) -> usize {
+        let Self {
+            qp,
+            short,
+            outstanding,
+            ..
+        } = self;
+        if short.is_empty() {
+            return n;
+        }
+        short.sent(n, |id, signaled| {
+            *outstanding -= 1;
+            if signaled {
+                out.complete(*qp, id, Ok(Success::Send));
+            }
+        })
     }
 }
 
@@ -144,44 +176,26 @@ impl Endpoint {
 }
 
 impl Conn {
-    /// Sends `wr` at once if it is a short Send and nothing is queued before it.
-    pub(super) fn send_short(
-        &mut self,
-        id: WrId,
-        wr: &SendWr,
-        signaled: bool,
-        cx: &mut Cx<'_>,
-    ) -> Short {
-        let (SendWr::Send { gather, invalidate }, Some(socket)) = (wr, &self.socket) else {
-            return Short::Not;
+    /// Writes the short Sends that are framed, if nothing else is to be sent. Returns false if anything is left that
+    /// could be.
+    #[inline]
+    pub(super) fn flush_short(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(socket) = &self.socket else {
+            return true;
         };
-        let payload = gather.iter().map(Bytes::len).sum();
-        if !self.writable
-            || gather.len() > self.endpoint.limits.gather
-            || !self.endpoint.is_short(payload)
-        {
-            return Short::Not;
+        if !self.endpoint.has_only_short() {
+            return false;
         }
-        self.endpoint.frame_short(gather, payload, *invalidate);
-        cx.counters.sends += 1;
-        cx.counters.sends_with_invalidate += u64::from(invalidate.is_some());
-        cx.counters.copied_bytes += payload as u64;
-        let bytes = self.endpoint.short.bytes();
+        let bytes = self.endpoint.short.unsent();
+        if bytes.is_empty() || !self.writable {
+            return true;
+        }
         // An error will occur again when the rest is sent, and is reported then.
         let sent = socket::send_one(socket, bytes).unwrap_or(0);
         cx.counters.wire_bytes_sent += sent as u64;
         cx.show(Direction::Sent, (QpId(self.id), socket), sent, [bytes]);
-        if sent < bytes.len() {
-            self.endpoint.outstanding += 1;
-            let rest = Bytes::copy_from_slice(bytes);
-            let finishes = finishes(id, signaled, false);
-            self.endpoint.transmitter.raw(rest, sent, finishes);
-            return Short::Queued;
-        }
-        if signaled {
-            let qp = self.qp();
-            cx.out().complete(qp, id, Ok(Success::Send));
-        }
-        Short::Sent
+        let whole = sent == bytes.len();
+        self.endpoint.short_sent(sent, &mut cx.out());
+        whole
     }
 }

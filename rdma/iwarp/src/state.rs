@@ -5,7 +5,6 @@ use std::io::{self};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use mio::net::{TcpListener, TcpStream};
 use slab::Slab;
 
@@ -13,8 +12,6 @@ use super::Options;
 use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
 use super::shared_queue::SharedQueues;
-use super::short::Short;
-use super::socket;
 use rdma::{
     Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
 };
@@ -52,6 +49,8 @@ pub(super) struct State {
     pub(super) last_shared: u64,
     /// Slots to process.
     pub(super) ready: VecDeque<usize>,
+    /// Slots of connections with requests that were posted in this turn of the owner, in the order of their first ones.
+    pub(super) posted: Vec<usize>,
     /// Deadlines by slot.
     pub(super) timers: BTreeSet<(Time, usize)>,
     pub(super) accept_again: Option<Time>,
@@ -69,12 +68,6 @@ pub(super) struct State {
     pub(super) woken: bool,
     pub(super) busy: bool,
     pub(super) polls: u32,
-    /// Whether the last poll returned several events. The owner then probably posts several Sends
-    /// as well, and these are written together at its next poll or wait.
-    pub(super) batching: bool,
-    /// Whether a long Send was written since the last poll. Further long Sends probably belong to
-    /// the same group and are also written together.
-    pub(super) sent_long: bool,
     /// Time of the owner's last poll.
     pub(super) now: Time,
     /// The value of [`rpcrdma_host::LoopSeat::turns_within`] at the last poll.
@@ -115,6 +108,7 @@ impl State {
             shared: SharedQueues::default(),
             last_shared: 0,
             ready: VecDeque::new(),
+            posted: Vec::new(),
             timers: BTreeSet::new(),
             accept_again: None,
             half_open: VecDeque::new(),
@@ -125,8 +119,6 @@ impl State {
             woken: false,
             busy: false,
             polls: 0,
-            batching: false,
-            sent_long: false,
             now: Time::ZERO,
             turns: 0,
             progress: Progress::default(),
@@ -225,6 +217,7 @@ impl State {
     /// Polls for the owner.
     pub(super) fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.now = now;
+        self.flush();
         if self.busy || self.poller.is_none() {
             self.polls = self.polls.wrapping_add(1);
             self.mark_all(self.poller.is_none() || self.polls.is_multiple_of(POLLS_PER_ACCEPT));
@@ -236,8 +229,6 @@ impl State {
             self.armed = false;
             self.counters.interrupts += u64::from(self.woken && !self.events.is_empty());
         }
-        self.batching = self.events.len() > 1;
-        self.sent_long = false;
         if events.is_empty() {
             std::mem::swap(events, &mut self.events);
         } else {
@@ -248,7 +239,7 @@ impl State {
     /// Writes posted requests to TCP. Returns true if nothing is left to do or to report, so that
     /// the owner may sleep.
     pub(super) fn arm(&mut self) -> bool {
-        (self.batching, self.sent_long) = (false, false);
+        self.flush();
         self.run_ready(self.now);
         let done = self.ready.is_empty() && self.next_waiting().is_none();
         self.armed = self.events.is_empty() && done;
@@ -529,7 +520,7 @@ impl State {
         freed
     }
 
-    /// Posts to a queue pair's send queue. A request that ends a batch is written at once.
+    /// Posts to a queue pair's send queue.
     pub(super) fn post_send(
         &mut self,
         qp: QpId,
@@ -546,38 +537,51 @@ impl State {
         if !conn.can_send() {
             return Err((PostError::NotConnected, wr));
         }
-        let now = !self.batching && matches!(wr, SendWr::Send { .. });
-        let mut cx = Cx {
-            options: &self.options,
-            events: &mut self.events,
-            counters: &mut self.counters,
-            shared: &mut self.shared,
-            tap: self.tap.as_deref_mut().map(|tap| tap as &mut dyn Tap),
-            now: self.now,
-        };
-        let long = match now.then(|| conn.send_short(id, &wr, signaled, &mut cx)) {
-            Some(Short::Sent) => return Ok(()),
-            Some(Short::Queued) => false,
-            Some(Short::Not) | None => {
-                let long = is_long(&wr);
-                conn.endpoint.post_send(id, wr, signaled, cx.counters)?;
-                long
-            }
-        };
-        if now && !(long && std::mem::replace(&mut self.sent_long, true)) {
-            self.with(index, self.now, Conn::flush_posted);
-        } else {
-            self.enqueue(index);
+        let counters = &mut self.counters;
+        if !conn.endpoint.post_short(id, &wr, signaled, counters) {
+            conn.endpoint.post_send(id, wr, signaled, counters)?;
+        }
+        if !std::mem::replace(&mut conn.posted, true) {
+            self.posted.push(index);
+        }
+        if self.progress.taken {
+            // The owner has been computing for long, and the background thread waits for sockets meanwhile.
+            self.flush();
         }
         Ok(())
     }
-}
 
-/// Returns whether a request is a Send that is long enough to be batched with others.
-fn is_long(wr: &SendWr) -> bool {
-    match wr {
-        SendWr::Send { gather, .. } => gather.iter().map(Bytes::len).sum::<usize>() > socket::SHORT,
-        _ => false,
+    /// Writes the posted requests to TCP, those of a connection with one system call.
+    #[inline]
+    pub(super) fn flush(&mut self) {
+        if !self.posted.is_empty() {
+            self.flush_all();
+        }
+    }
+
+    fn flush_all(&mut self) {
+        let mut posted = std::mem::take(&mut self.posted);
+        for index in posted.drain(..) {
+            let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+                continue;
+            };
+            // A connection that is ending has sent everything, or dropped it.
+            if !std::mem::take(&mut conn.posted) || !conn.can_send() {
+                continue;
+            }
+            let mut cx = Cx {
+                options: &self.options,
+                events: &mut self.events,
+                counters: &mut self.counters,
+                shared: &mut self.shared,
+                tap: self.tap.as_deref_mut().map(|tap| tap as &mut dyn Tap),
+                now: self.now,
+            };
+            if !conn.flush_short(&mut cx) {
+                self.with(index, self.now, Conn::flush_posted);
+            }
+        }
+        self.posted = posted;
     }
 }
 

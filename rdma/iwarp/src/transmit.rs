@@ -1,8 +1,7 @@
 //! From messages to FPDUs in a byte stream, gathered without copying their payload. No I/O.
 //!
-//! A lone Send, or the first of several long ones, is written to TCP when it is posted. Everything
-//! else is written at the next poll or arm, with one system call for each connection. The first
-//! transmission of a group is thus on its way while the others are being posted.
+//! What the owner of the device posts in one turn is written to TCP at the end of it, that is at the
+//! next poll, arm or flush, with one system call for each connection.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

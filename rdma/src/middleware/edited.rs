@@ -27,7 +27,7 @@ impl<D: fmt::Debug, F> fmt::Debug for Edited<D, F> {
 
 impl<D: Device, F: FnMut(QpId, &mut SendWr)> Device for Edited<D, F> {
     crate::forward!(self => self.device;
-        attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
+        attributes pool counters attach ready set_busy_poll poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy give_back register reclaim post_receive shared_receives);
 

@@ -52,6 +52,11 @@ macro_rules! forward {
             $inner.arm()
         }
     };
+    (@ flush $self:ident $inner:expr) => {
+        fn flush(&mut $self) {
+            $inner.flush();
+        }
+    };
     (@ next_deadline $self:ident $inner:expr) => {
         fn next_deadline(&$self) -> Option<$crate::Time> {
             $inner.next_deadline()
@@ -229,7 +234,7 @@ macro_rules! forward {
 /// Allows a program to choose devices and middleware at run time.
 impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
     crate::forward!(self => (**self);
-        attributes pool counters attach ready set_busy_poll poll arm next_deadline listen
+        attributes pool counters attach ready set_busy_poll poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
         destroy give_back register reclaim post_receive shared_receives post_send);
 }

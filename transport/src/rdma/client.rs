@@ -343,6 +343,10 @@ impl PollSource for RdmaClient {
         self.progress(now)
     }
 
+    fn flush(&mut self) {
+        self.send_turn();
+    }
+
     fn arm(&mut self) -> bool {
         self.driver.arm()
     }

@@ -368,6 +368,10 @@ impl PollSource for RdmaServer {
         self.progress(now)
     }
 
+    fn flush(&mut self) {
+        self.send_turn();
+    }
+
     fn arm(&mut self) -> bool {
         self.driver.arm()
     }

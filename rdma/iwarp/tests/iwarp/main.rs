@@ -16,6 +16,7 @@ mod progress;
 mod setup;
 mod sharing;
 mod taps;
+mod turns;
 
 #[path = "../support/mod.rs"]
 mod support;

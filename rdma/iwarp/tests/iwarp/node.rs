@@ -83,8 +83,10 @@ impl Node {
         self.device.post_receive(qp, WrId(id), buf.into()).unwrap();
     }
 
+    /// Posts a request, which leaves at once.
     pub(crate) fn post(&mut self, qp: QpId, id: u64, wr: SendWr) {
         self.device.post_send(qp, WrId(id), wr, true).unwrap();
+        self.device.flush();
     }
 
     pub(crate) fn send(&mut self, qp: QpId, id: u64, bytes: &[u8]) {

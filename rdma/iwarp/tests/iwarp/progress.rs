@@ -249,46 +249,6 @@ fn interrupts_are_counted_for_waits_that_events_ended() {
     pair.finish();
 }
 
-/// The first long Send of a group is written at once while the others are posted, which share a
-/// system call. A short one also sends what waits.
-#[test]
-fn long_sends_behind_a_long_one_wait_for_the_next_poll_or_a_short_one() {
-    let mut pair = Pair::default();
-    let Pair {
-        client,
-        server,
-        c,
-        s,
-    } = &mut pair;
-    for id in 1..=7 {
-        server.receive(*s, id, 2000);
-    }
-    let mut lengths = Vec::new();
-    for (id, len) in [(1, 2000), (2, 2000), (3, 2000), (4, 2000), (5, 10)] {
-        let before = client.device.counters().wire_bytes_sent;
-        let wr = send(client.bytes(&vec![7; len]));
-        client.device.post_send(*c, WrId(id), wr, false).unwrap();
-        lengths.push(client.device.counters().wire_bytes_sent - before);
-        if id == 2 {
-            let before = client.device.counters().wire_bytes_sent;
-            client.step(Duration::ZERO);
-            lengths.push(client.device.counters().wire_bytes_sent - before);
-        }
-    }
-    let (long, short) = (lengths[0], lengths[5] - lengths[0]);
-    assert!(long > 2000 && short < 100, "{lengths:?}");
-    assert_eq!(lengths, [long, 0, long, long, 0, long + short]);
-    for id in 1..=5 {
-        let completion = server.next_completion();
-        assert_eq!(completion.id, WrId(id));
-        match completion.result.unwrap() {
-            Success::Receive { buf, .. } => assert!(buf.to_vec().iter().all(|&byte| byte == 7)),
-            other => panic!("{other:?}"),
-        }
-    }
-    pair.finish();
-}
-
 #[test]
 fn busy_polling_needs_no_readiness() {
     let mut pair = Pair::default();

@@ -172,7 +172,7 @@ impl<D: Device> Linked<D> {
 
 impl<D: Device> Device for Linked<D> {
     crate::forward!(self => self.device;
-        attributes pool counters attach ready set_busy_poll listen local_address carrier give_back
+        attributes pool counters attach ready set_busy_poll flush listen local_address carrier give_back
         register reclaim post_receive shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
