@@ -33,6 +33,9 @@ use rpcrdma_host::LoopClaim;
 
 /// Maximum number of completions polled from a queue at once.
 const AT_ONCE: usize = 16;
+/// The device is given requests at the latest when there are this many, so that it begins with them while others are
+/// still being posted.
+const MOST_HELD: usize = 16;
 /// Time for a queue pair in the error state to flush its requests. After that it is destroyed,
 /// which is as safe but loses messages that had arrived.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -127,6 +130,10 @@ pub(super) struct Conn {
     pub(super) phase: Phase,
     pub(super) sizes: Sizes,
     pub(super) sends: SendQueue,
+    /// Those of `sends` that the device has not been given yet. They were posted in this turn of the owner.
+    pub(super) batch: Batch,
+    /// Whether the connection is in the list of those with such requests.
+    pub(super) holds: bool,
     /// The shared receive queue to which the queue pair is bound.
     pub(super) binding: Option<Binding>,
     /// The loop for which an accepted connection counts, if there are several.
@@ -180,6 +187,8 @@ impl Conn {
             phase,
             sizes: Sizes::default(),
             sends: SendQueue::default(),
+            batch: Batch::default(),
+            holds: false,
             binding: None,
             claim: None,
             receives: VecDeque::new(),
@@ -330,15 +339,16 @@ impl Conn {
 
     /// Posts waiting window bindings as far as there is room, followed by `request`, whose gather
     /// elements are in the batch. The request is posted only if all bindings before it fit; returns
-    /// whether it was.
+    /// whether it was. With `hold`, the device is given a request without bindings by the next call
+    /// of [`Conn::ring`], with the others that were posted until then.
     ///
     /// # Errors
     /// The error of the device. Everything that should have been posted is kept as if it were,
     /// because some providers fail after accepting requests. The connection must end.
     pub(super) fn post(
         &mut self,
-        batch: &mut Batch,
         request: Option<(Posted, Request)>,
+        hold: bool,
     ) -> io::Result<bool> {
         let room = self.room();
         let wanted = self.regions.waiting() + usize::from(request.is_some());
@@ -347,6 +357,7 @@ impl Conn {
         let posts_request = request.is_some();
         let first = self.sends.next();
         let last = first + binds as u64;
+        let batch = &mut self.batch;
         for (bind, number) in self.regions.post_binds(binds, first) {
             let wr = batch.add(number, sys::IBV_WR_BIND_MW);
             wr.bind_mw = sys::wr_bind_mw {
@@ -361,41 +372,54 @@ impl Conn {
             }
             self.sends.push(Posted::bind());
         }
-        if let Some((posted, request)) = request {
-            let wr = batch.add(self.sends.next(), request.opcode);
-            wr.send_flags |= request.flags;
-            wr.invalidate_rkey = request.invalidate.map_or(0, |stag| stag.0);
-            // The library of siw takes the handle to invalidate from this field.
-            let rkey = request.rkey.or(request.invalidate).map_or(0, |stag| stag.0);
-            let remote_addr = request.offset;
-            wr.wr.rdma = sys::wr_rdma { remote_addr, rkey };
-            self.sends.push(posted);
+        match request {
+            Some((posted, request)) => {
+                let wr = batch.add(self.sends.next(), request.opcode);
+                wr.send_flags |= request.flags;
+                wr.invalidate_rkey = request.invalidate.map_or(0, |stag| stag.0);
+                // The library of siw takes the handle to invalidate from this field.
+                let rkey = request.rkey.or(request.invalidate).map_or(0, |stag| stag.0);
+                let remote_addr = request.offset;
+                wr.wr.rdma = sys::wr_rdma { remote_addr, rkey };
+                batch.end();
+                self.sends.push(posted);
+            }
+            None => batch.abandon(),
         }
-        if binds > 0 || posts_request {
-            self.ring(batch)?;
+        if binds > 0 || !hold || self.batch.len() >= MOST_HELD {
+            self.ring()?;
         }
         Ok(posts_request)
     }
 
-    /// Posts the batch to the device.
-    fn ring(&mut self, batch: &mut Batch) -> io::Result<()> {
+    /// Gives the device the requests that it has not been given yet, with one call.
+    ///
+    /// # Errors
+    /// The error of the device, as for [`Conn::post`].
+    pub(super) fn ring(&mut self) -> io::Result<()> {
+        if self.batch.len() == 0 {
+            return Ok(());
+        }
         let qp = self.queue_pair();
         let post = self.context.ops().post_send.ok_or_else(unsupported)?;
         if qp.is_null() {
             return Err(unsupported());
         }
-        let first = batch.chain();
+        let first = self.batch.chain();
         let mut bad = ptr::null_mut();
         // SAFETY: the queue pair is valid, and the requests and their lists are until the call
         // returns. Memory that the device reads or writes from now on belongs to the `Posted` of
         // each request, in `sends` until its completion, or until the queue pair is destroyed
         // (`take_down`); it is registered in the queue pair's domain for longer than that. Windows
         // are bound to memory that `regions` holds until they are freed or invalid.
-        errno(unsafe { post(qp, first, &mut bad) })?;
-        // SAFETY: `regions` owns the windows of the batch, and has freed none of them since they
-        // were added to the batch.
-        unsafe { batch.rename_windows() };
-        Ok(())
+        let result = errno(unsafe { post(qp, first, &mut bad) });
+        if result.is_ok() {
+            // SAFETY: `regions` owns the windows of the batch, and has freed none of them since they
+            // were added to the batch, because bindings are posted as soon as they are added.
+            unsafe { self.batch.rename_windows() };
+        }
+        self.batch.clear();
+        result
     }
 
     // ---- completions ----
@@ -752,6 +776,11 @@ impl Conn {
         if self.is_ending() {
             return;
         }
+        // What was posted completes, or is flushed, like everything before it. If the device refuses it, the end of the
+        // connection completes it.
+        if let Err(error) = self.ring() {
+            tracing::debug!(qp = self.qp.0, %error, "requests not posted at the end");
+        }
         let Some(id) = &self.id else {
             return;
         };
@@ -828,6 +857,7 @@ impl Conn {
     /// Releases the device's resources of this connection in the order described at the top of this
     /// module. Returns the identifier, which may still have to notify the peer.
     pub(super) fn take_down(&mut self) -> Option<Id> {
+        self.batch.clear();
         self.fail();
         let id = self.id.take();
         self.regions.release(&self.arenas, &self.domain);

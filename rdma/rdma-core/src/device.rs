@@ -12,7 +12,6 @@ use super::conn::Conn;
 use super::context::Context;
 use super::memory::Domain;
 use super::objects::Channel;
-use super::queue::Batch;
 use super::regions::Policy;
 use super::shared_queue::SharedQueue;
 use super::siblings::{Listener, Membership};
@@ -81,7 +80,8 @@ pub struct RdmaCore {
     pub(super) options: Options,
     pub(super) counters: Counters,
     pub(super) events: VecDeque<Event>,
-    pub(super) batch: Batch,
+    /// Connections with requests that the device has not been given yet.
+    pub(super) holding: Vec<QpId>,
     /// Connections whose completion queues are scheduled to be polled.
     pub(super) hot: Vec<QpId>,
     /// Deadlines of connections.
@@ -140,7 +140,7 @@ impl RdmaCore {
             options: parts.options,
             counters: Counters::default(),
             events: VecDeque::new(),
-            batch: Batch::default(),
+            holding: Vec::new(),
             hot: Vec::new(),
             timers: BTreeSet::new(),
             parting: VecDeque::new(),
@@ -279,6 +279,10 @@ impl Device for RdmaCore {
         self.asleep = false;
         self.progress();
         events.append(&mut self.events);
+    }
+
+    fn flush(&mut self) {
+        self.ring_all();
     }
 
     fn arm(&mut self) -> bool {

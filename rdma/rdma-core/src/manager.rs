@@ -298,6 +298,7 @@ impl RdmaCore {
     }
 
     pub(super) fn start_disconnecting(&mut self, qp: QpId) {
+        self.ring_all();
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };

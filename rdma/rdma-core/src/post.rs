@@ -154,8 +154,15 @@ impl RdmaCore {
             self.make_room(qp);
             return Err((PostError::QueueFull, wr));
         }
-        self.batch.clear();
-        let (posted, request) = match self.build(qp, id, wr, signaled) {
+        let mut batch = std::mem::take(&mut conn.batch);
+        let built = self.build(qp, &mut batch, id, wr, signaled);
+        if built.is_err() {
+            batch.abandon();
+        }
+        if let Some(conn) = self.conns.get_mut(&qp.0) {
+            conn.batch = batch;
+        }
+        let (posted, request) = match built {
             Ok(built) => built,
             Err((NotBuilt::NoMemory, wr)) => return Err((PostError::QueueFull, wr)),
             Err((NotBuilt::Registration(error), wr)) => {
@@ -164,8 +171,23 @@ impl RdmaCore {
                 return Err((PostError::NotConnected, wr));
             }
         };
-        self.hand_over(qp, posted, request);
+        self.hand_over(qp, posted, request, true);
         Ok(())
+    }
+
+    /// Implements [`rdma::Device::flush`].
+    pub(super) fn ring_all(&mut self) {
+        let mut holding = std::mem::take(&mut self.holding);
+        for qp in holding.drain(..) {
+            let Some(conn) = self.conns.get_mut(&qp.0) else {
+                continue;
+            };
+            conn.holds = false;
+            if let Err(error) = conn.ring() {
+                self.broken(qp, "requests were not posted", &error);
+            }
+        }
+        self.holding = holding;
     }
 
     /// Posts the bindings of windows that wait, whose completion makes room, after a request was refused.
@@ -174,20 +196,23 @@ impl RdmaCore {
             return;
         };
         conn.wants_room = true;
-        self.batch.clear();
-        let result = conn.post(&mut self.batch, None);
+        let result = conn.post(None, false);
         self.look_at(qp);
         if let Err(error) = result {
             self.broken(qp, "a window was not bound", &error);
         }
     }
 
-    /// Posts a request that has been built and fits the queue.
-    pub(super) fn hand_over(&mut self, qp: QpId, posted: Posted, request: Request) {
+    /// Posts a request that has been built and fits the queue. With `hold`, the device is given it by the next
+    /// [`RdmaCore::ring_all`].
+    pub(super) fn hand_over(&mut self, qp: QpId, posted: Posted, request: Request, hold: bool) {
         let Some(conn) = self.conns.get_mut(&qp.0) else {
             return;
         };
-        let result = conn.post(&mut self.batch, Some((posted, request)));
+        let result = conn.post(Some((posted, request)), hold);
+        if conn.batch.len() > 0 && !std::mem::replace(&mut conn.holds, true) {
+            self.holding.push(qp);
+        }
         self.look_at(qp);
         let reap_at = self.now + REAP_AFTER;
         self.reap_at.get_or_insert(reap_at);
@@ -199,6 +224,7 @@ impl RdmaCore {
     fn build(
         &mut self,
         qp: QpId,
+        batch: &mut Batch,
         id: WrId,
         wr: SendWr,
         signaled: bool,
@@ -227,7 +253,7 @@ impl RdmaCore {
             };
             let (local, sge, mr) = built.map_err(|(why, sink)| (why, again(sink)))?;
             if sge.length > 0 {
-                self.batch.piece(sge);
+                batch.piece(sge);
             }
             counters.rdma_reads += 1;
             posted.work = Work::Read(local, mr);
@@ -242,7 +268,7 @@ impl RdmaCore {
         if total <= u64::from(conn.sizes.max_inline_data) {
             request.flags |= sys::IBV_SEND_INLINE;
             for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-                self.batch.piece(sys::ibv_sge {
+                batch.piece(sys::ibv_sge {
                     addr: piece.as_ptr().addr() as u64,
                     length: piece.len() as u32,
                     lkey: 0,
@@ -250,13 +276,7 @@ impl RdmaCore {
             }
             counters.copied_bytes += total;
         } else {
-            let built = gather(
-                &mut self.batch,
-                policy,
-                conn,
-                pieces,
-                &mut counters.copied_bytes,
-            );
+            let built = gather(batch, policy, conn, pieces, &mut counters.copied_bytes);
             posted.copy = match built {
                 Ok(copy) => copy,
                 Err(why) => return Err((why, wr)),
@@ -320,8 +340,7 @@ impl RdmaCore {
                     gather: SmallVec::new(),
                     copy: None,
                 };
-                self.batch.clear();
-                self.hand_over(qp, posted, request);
+                self.hand_over(qp, posted, request, true);
                 return true;
             }
             Some(Invalidation::Over) => {

@@ -27,6 +27,7 @@ const PROBE_AFTER: Duration = Duration::from_secs(20);
 impl RdmaCore {
     /// Does everything that can be done now.
     pub(super) fn progress(&mut self) {
+        self.ring_all();
         if self.busy && self.now >= self.look_at_all {
             self.look_at_all = self.now + LOOK_AT_ALL;
             (self.ready.cm, self.ready.asynchronous) = (true, true);
@@ -188,12 +189,11 @@ impl RdmaCore {
             .filter_map(|conn| conn.is_silent().then_some(conn.qp));
         for qp in silent.collect::<Vec<_>>() {
             tracing::debug!(qp = qp.0, "probing a silent peer");
-            self.batch.clear();
             let request = Request {
                 opcode: sys::IBV_WR_RDMA_WRITE,
                 ..Request::default()
             };
-            self.hand_over(qp, Posted::probe(), request);
+            self.hand_over(qp, Posted::probe(), request, false);
         }
     }
 
@@ -363,6 +363,7 @@ impl RdmaCore {
     /// Arms every queue that was polled, and polls once more, because a completion between the last
     /// poll and the arming generates no event.
     pub(super) fn arm_all(&mut self) -> bool {
+        self.ring_all();
         self.bind_waiting();
         if !self.events.is_empty() || self.busy {
             return false;
@@ -410,9 +411,8 @@ impl RdmaCore {
             if conn.regions.waiting() == 0 || !matches!(conn.phase, Phase::Up) {
                 continue;
             }
-            self.batch.clear();
             conn.wants_room = conn.room() < conn.regions.waiting();
-            if let Err(error) = conn.post(&mut self.batch, None) {
+            if let Err(error) = conn.post(None, false) {
                 self.broken(qp, "a window was not bound", &error);
             }
         }

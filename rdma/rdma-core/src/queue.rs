@@ -317,20 +317,36 @@ impl Receive {
     }
 }
 
-/// Requests being built, with the gather lists to which they point. Reused to save allocations.
+/// Requests that the device is given with one call, and the gather lists to which they point. Reused to save
+/// allocations.
 #[derive(Default)]
 pub(super) struct Batch {
     requests: Vec<sys::ibv_send_wr>,
+    /// The gather lists of all requests, one behind the other, and that of the request being built.
     pieces: Vec<sys::ibv_sge>,
+    /// Number of `pieces` that belong to `requests`.
+    owned: usize,
 }
 
-// SAFETY: the pointers in it are set and used within `chain` and the call that follows.
+// SAFETY: pointers to its own memory are set and used within `chain` and the call that follows. Those of window bindings
+// are used in the call in which they are added (`Conn::post`).
 unsafe impl Send for Batch {}
 
 impl Batch {
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.pieces.clear();
+        self.owned = 0;
+    }
+
+    /// Returns the number of requests.
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Drops the gather list of the request being built, which is not added.
+    pub(super) fn abandon(&mut self) {
+        self.pieces.truncate(self.owned);
     }
 
     /// Adds a request without memory, to be completed by the caller.
@@ -360,10 +376,18 @@ impl Batch {
         &mut self.requests[last]
     }
 
-    /// Adds an element to the gather list of the last request; no other request has one. Elements
-    /// that are adjacent in memory are merged.
+    /// Gives the gather list that was built to the request that was added last.
+    pub(super) fn end(&mut self) {
+        if let Some(last) = self.requests.last_mut() {
+            last.num_sge = (self.pieces.len() - self.owned) as c_int;
+        }
+        self.owned = self.pieces.len();
+    }
+
+    /// Adds an element to the gather list of the request being built. Elements that are adjacent in
+    /// memory are merged.
     pub(super) fn piece(&mut self, piece: sys::ibv_sge) {
-        if let Some(last) = self.pieces.last_mut()
+        if let Some(last) = self.pieces[self.owned..].last_mut()
             && last.lkey == piece.lkey
             && last.addr + u64::from(last.length) == piece.addr
             && let Some(length) = last.length.checked_add(piece.length)
@@ -377,9 +401,11 @@ impl Batch {
     /// Links the requests, and returns the first. Valid until the batch is changed.
     pub(super) fn chain(&mut self) -> *mut sys::ibv_send_wr {
         let count = self.requests.len();
-        if let Some(last) = self.requests.last_mut() {
-            last.num_sge = self.pieces.len() as c_int;
-            last.sg_list = self.pieces.as_mut_ptr();
+        let mut pieces = &mut self.pieces[..];
+        for request in &mut self.requests {
+            let (own, rest) = pieces.split_at_mut(request.num_sge as usize);
+            request.sg_list = own.as_mut_ptr();
+            pieces = rest;
         }
         let start = self.requests.as_mut_ptr();
         for at in 1..count {
@@ -527,29 +553,59 @@ mod tests {
         );
     }
 
-    #[test]
-    fn requests_are_chained_in_order_and_the_last_has_the_memory() {
-        let mut batch = Batch::default();
-        for number in 0..3 {
-            batch.add(number, sys::IBV_WR_BIND_MW);
-        }
-        batch.piece(sys::ibv_sge::default());
+    /// Returns what the device would read of a batch: the number and the gather list of each request.
+    fn read(batch: &mut Batch) -> Vec<(u64, Vec<sys::ibv_sge>)> {
         let mut next = batch.chain();
         let mut seen = Vec::new();
         while !next.is_null() {
             // SAFETY: a request of the batch.
             let request = unsafe { &*next };
-            seen.push(request.wr_id);
+            let count = request.num_sge as usize;
+            let pieces = match count {
+                0 => Vec::new(),
+                // SAFETY: its gather list, which is in the batch.
+                _ => unsafe { std::slice::from_raw_parts(request.sg_list, count) }.to_vec(),
+            };
+            seen.push((request.wr_id, pieces));
             next = request.next;
         }
-        assert_eq!(seen, [0, 1, 2]);
-        assert_eq!(
-            batch
-                .requests
-                .iter()
-                .map(|one| one.num_sge)
-                .collect::<Vec<_>>(),
-            [0, 0, 1]
-        );
+        seen
+    }
+
+    #[test]
+    fn requests_are_chained_in_order_and_each_has_its_memory() {
+        let mut batch = Batch::default();
+        let piece = |addr| sys::ibv_sge {
+            addr,
+            length: 8,
+            lkey: 1,
+        };
+        // The memory of one request is not merged with that of another, even if it adjoins.
+        batch.piece(piece(0));
+        batch.add(0, sys::IBV_WR_SEND);
+        batch.end();
+        batch.piece(piece(8));
+        batch.piece(piece(100));
+        batch.add(1, sys::IBV_WR_BIND_MW);
+        batch.add(2, sys::IBV_WR_SEND);
+        batch.end();
+        // A request that could not be built leaves nothing behind.
+        batch.piece(piece(200));
+        batch.abandon();
+        batch.add(3, sys::IBV_WR_SEND);
+        batch.end();
+        let expected = [
+            (0, vec![piece(0)]),
+            (1, vec![]),
+            (2, vec![piece(8), piece(100)]),
+            (3, vec![]),
+        ];
+        assert_eq!(batch.len(), 4);
+        assert_eq!(read(&mut batch), expected);
+        batch.clear();
+        batch.piece(piece(1));
+        batch.add(7, sys::IBV_WR_SEND);
+        batch.end();
+        assert_eq!(read(&mut batch), [(7, vec![piece(1)])]);
     }
 }
