@@ -244,7 +244,7 @@ def receives(data, near):
 
 def answer(data):
     text = " ".join(data["output"])
-    begin, end = text.index("An 8 KiB WRITE takes"), text.index(" v1-inv: version 1")
+    begin, end = text.index("An 8 KiB WRITE takes"), text.index(" v1: RFC 8166")
     lines = [["WRITE of 8 KiB", "receives of", "memory, client + server", "round trips", "wake-ups, client / server",
               "registrations", "p50, µs", "beside `v1-inv`", "at RTT 2 ms"]]
     for mode in ("tcp", "v1-inv", "v1-long", "v2-cont", "v2-ddp-cont"):

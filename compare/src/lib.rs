@@ -288,7 +288,7 @@ impl Measured {
         if !options.full
             && let Some(table) = answer::table(&self.rows)
         {
-            return vec![table];
+            return vec![table.trim_end().to_owned()];
         }
         if options.device == DeviceName::Sim {
             return simulated::text(&self.rows);
@@ -339,10 +339,7 @@ impl Measured {
             return Vec::new();
         }
         let mut lines = answer::legend(&self.rows);
-        lines.push(
-            "`--receives` gives all equal receives, `--full` measures all, `--help` explains it."
-                .to_owned(),
-        );
+        lines.push("`--receives`: equal receives; `--full`: all; `--help`: more.".to_owned());
         lines
     }
 

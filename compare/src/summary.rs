@@ -65,24 +65,23 @@ impl Carried<'_> {
         let options = self.options;
         let by = match &options.set_delay {
             Some(_) => "the network (--set-delay)",
-            None => "client and server, unseen by TCP",
+            None => "client and server above TCP",
         };
         let rate = match options.rate {
             Some(_) => "",
-            None => ", its rate not limited",
+            None => ", rate not limited",
         };
         let [own, other] = [Some(options.delay), self.trips.map(|[_, long]| long)]
             .map(|delay| delay.map(|delay| 2 * delay));
         match (self.trips, own.filter(|own| !own.is_zero()), other) {
             (Some([short, _]), None, Some(long)) => format!(
-                "no delay added; a link of RTT {:?}, and {long:?} to count round trips, made by \
-                 {by}{rate}",
+                "no delay added; RTT {:?}, and {long:?} for trips, made by {by}{rate}",
                 2 * short
             ),
-            (Some(_), Some(own), Some(long)) => format!(
-                "a link of RTT {own:?}, and {long:?} to count round trips, made by {by}{rate}"
-            ),
-            (_, Some(own), _) => format!("a link of RTT {own:?} made by {by}{rate}"),
+            (Some(_), Some(own), Some(long)) => {
+                format!("RTT {own:?}, and {long:?} for trips, made by {by}{rate}")
+            }
+            (_, Some(own), _) => format!("RTT {own:?} made by {by}{rate}"),
             (..) => "no delay added".to_owned(),
         }
     }
@@ -139,12 +138,12 @@ pub(crate) fn load(options: &Options) -> String {
         false => "",
     };
     let waiting = match options.busy_poll {
-        true => "spin",
-        false => "sleep",
+        true => "spinning",
+        false => "blocking",
     };
     format!(
-        "one call at a time{streams}{unstable}, files in memory; client and server of this project, in \
-         user space, {waiting} while they wait"
+        "one call at a time{streams}{unstable}, files in memory; own client and server in user \
+         space, {waiting}"
     )
 }
 
@@ -195,9 +194,8 @@ mod tests {
         assert_eq!(
             described(|_| (), Some([1, 2])),
             "device iwarp (software iWARP in user space over kernel TCP, CRC off); over the \
-             loopback interface; TCP congestion control cubic; no delay added; a link of RTT 2ms, \
-             and 4ms to count round trips, made by client and server, unseen by TCP, its rate not \
-             limited"
+             loopback interface; TCP congestion control cubic; no delay added; RTT 2ms, and \
+             4ms for trips, made by client and server above TCP, rate not limited"
         );
         let slow = |options: &mut Options| {
             options.delay = Duration::from_millis(5);
@@ -208,7 +206,7 @@ mod tests {
         let said = described(slow, None);
         for part in [
             "over the loopback interface, servers at 192.0.2.1 of this machine",
-            "a link of RTT 10ms made by the network (--set-delay)",
+            "RTT 10ms made by the network (--set-delay)",
             "10gbit/s each way, by the sender",
         ] {
             assert!(said.contains(part), "{part}: {said}");
@@ -242,12 +240,12 @@ mod tests {
         let mut options = Options::default();
         assert_eq!(
             load(&options),
-            "one call at a time, WRITEs unstable, files in memory; client and server of this \
-             project, in user space, sleep while they wait"
+            "one call at a time, WRITEs unstable, files in memory; own client and server in user \
+             space, blocking"
         );
         options.ops = vec![OpName::Null];
         options.busy_poll = true;
-        assert!(load(&options).ends_with("in user space, spin while they wait"));
+        assert!(load(&options).ends_with("in user space, spinning"));
         assert!(!load(&options).contains("WRITE"));
     }
 }

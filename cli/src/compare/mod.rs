@@ -74,8 +74,8 @@ pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> 
 /// Prints the results, with the plan of each operation if `explain` is set.
 fn print(measured: &Measured, results: &Results, explain: bool) -> Result<(), Failure> {
     if results.tables {
-        output::line(wrap(&measured.summary, WIDTH))?;
-        output::line(format_args!("{}\n", wrap(&measured.machine, WIDTH)))?;
+        let conditions = format!("{} {}", measured.summary, measured.machine);
+        output::line(wrap(&conditions, WIDTH))?;
         measured.tables().iter().try_for_each(output::line)?;
         let paragraph = |text: &String| output::line(wrap(text, WIDTH));
         match measured.is_of_receives() {

@@ -24,7 +24,7 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
     lines.extend(like_v1(&pairs));
     lines.push(columns(&pairs, first, rows));
     if !first.v1.is_exact() {
-        lines.push(intervals(&pairs, first, rows));
+        lines.push(intervals(&pairs, rows));
     }
     lines.extend(trips::remark(rows));
     lines.extend(disturbed(&pairs));
@@ -34,27 +34,24 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
 /// Returns what the names of transfer modes mean.
 fn ways(pairs: &[Pair<'_>], first: &Pair<'_>) -> String {
     let with = match first.v2.conveyance {
-        "v2-ddp-cont" => "; ddp: data placed by Sends; cont: messages in several Sends",
-        "v2-ddp" => "; ddp: data placed by Sends",
-        "v2-cont" => "; cont: messages in several Sends",
+        "v2-ddp-cont" => ", data placed by Sends (ddp), messages in several (cont)",
+        "v2-ddp" => ", data placed by Sends (ddp)",
+        "v2-cont" => ", messages in several Sends (cont)",
         _ => "",
     };
     let long = match pairs.iter().any(|pair| pair.v1_long.is_some()) {
-        true => format!("; v1-long: with receives like {}'s", first.v2.conveyance),
-        false => String::new(),
+        true => " or as long as version 2's (long)",
+        false => "",
     };
-    let invalidates = match first.v1.conveyance == Variant::V1Inv.name() {
+    let v1 = match first.v1.conveyance == Variant::V1Inv.name() {
         // With other receives, it is not what Linux has.
         true if first.v1.conditions.inline_bytes == Some(LINUX_RECEIVES) => {
-            "with remote invalidation and receives like Linux's (not measured)"
+            "with remote invalidation, receives like Linux's (not measured; inv)"
         }
-        true => "with remote invalidation",
+        true => "with remote invalidation (inv)",
         false => "without remote invalidation",
     };
-    format!(
-        "{}: version 1 (RFC 8166) {invalidates}{long}; v2: version-two-01, a draft of 2016{with}.",
-        first.v1.conveyance
-    )
+    format!("v1: RFC 8166 {v1}{long}; v2: version-two-01, a draft of 2016{with}.")
 }
 
 /// Returns what is to be said of rows that are left out, as they send the same messages as version 1.
@@ -73,7 +70,7 @@ fn like_v1(pairs: &[Pair<'_>]) -> Option<String> {
         ratios().max_by(f64::total_cmp)?,
     );
     Some(format!(
-        "{} without a row: what {} sends, in {least:.2} to {most:.2} of its time.",
+        "No row of {}: sends as {}, {least:.2} to {most:.2} of its time.",
         names.join(", "),
         pairs.first()?.v1.conveyance
     ))
@@ -84,16 +81,17 @@ fn columns(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
     let error = shown()
         .filter_map(|row| row.round_trips_error)
         .max_by(f64::total_cmp);
-    let trips = error.map_or_else(String::new, |error| {
-        format!(", the slope of time over RTT (standard error to {error:.2})")
-    });
+    let trips = error.map_or_else(
+        || "round trips".to_owned(),
+        |error| format!("slope of time over RTT (error to {error:.2})"),
+    );
     let link = first.link().filter(|_| first.v1.is_exact());
     let link = link.map_or_else(String::new, |delay| {
         format!(" x RTT {}: over a link with that.", rtt(delay))
     });
     format!(
-        "trips: round trips{trips}. wake c/s: wake-ups of client and server. reg: registrations for a call, by \
-         the client; other buffers are registered before. {}{}.{link}",
+        "trips: {trips}. wake: of client/server from sleep. reg: by the client for a call; \
+         other buffers before. {}{}.{link}",
         match is_simulated(rows) {
             true => "copied B: bytes copied, both ends",
             false => "CPU: both ends",
@@ -111,7 +109,7 @@ fn columns(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
 }
 
 /// Returns what ratios and their intervals are.
-fn intervals(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
+fn intervals(pairs: &[Pair<'_>], rows: &[Row]) -> String {
     let shown = pairs.iter().flat_map(|pair| {
         let rows = pair
             .rows()
@@ -125,22 +123,16 @@ fn intervals(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
         .count();
     let missed = (MISSED * count as f64).round();
     let by_chance = match missed >= 1.0 {
-        true => format!("; of {count}, some {missed} miss by chance"),
+        true => format!("; about {missed} of {count} miss by chance"),
         false => String::new(),
     };
     let few = match count < shown.len() {
         true => "; ~: too few turns for one",
         false => "",
     };
-    let link = first.link().map_or_else(String::new, |delay| {
-        format!(
-            " x RTT {}: over that link, from turns of a few calls.",
-            rtt(delay)
-        )
-    });
     format!(
-        "{}: median of the ratios of paired turns, not ratio of medians, with its interval of 95 % within this \
-         run; {EITHER}: it has 1{few}{by_chance}.{link}",
+        "{}: median of paired turns' ratios, its 95 % interval within this run; {EITHER}: it has \
+         1{few}{by_chance}.",
         table::against(rows),
     )
 }
@@ -151,8 +143,7 @@ fn disturbed(pairs: &[Pair<'_>]) -> Option<String> {
     let spreads = spreads.filter_map(|pair| Some((pair.v1.floor_spread?, name(pair.v1))));
     let (spread, worst) = spreads.max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(
-        "{DISTURBED}: other work, from round to round, moved a bare TCP exchange beside it by up to {:.0} % \
-         ({worst}), and can have moved these times as much: repeat it on an idle machine.",
+        "{DISTURBED}: other work moved bare TCP beside it by up to {:.0} % ({worst}): repeat when idle.",
         spread * 100.0
     ))
 }

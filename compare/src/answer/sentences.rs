@@ -5,6 +5,7 @@ use rpcrdma_setup::units::{show_amount, show_size};
 
 use super::{Pair, USUAL_SIZE, count, name, rtt};
 use crate::interval::Difference;
+use crate::least::Least;
 use crate::rows::Row;
 use crate::summary::kind;
 
@@ -25,9 +26,11 @@ pub(crate) fn sentences(rows: &[Row]) -> Vec<String> {
         return Vec::new();
     };
     let mut sentences = vec![round_trips(headline).unwrap_or_else(|| times(headline))];
-    sentences.extend(with_equal_receives(headline));
+    match with_equal_receives(headline, &pairs) {
+        Some(equal) => sentences.push(equal),
+        None => sentences.extend(fewer_round_trips(&pairs)),
+    }
     sentences.extend(memory(headline));
-    sentences.extend(fewer_round_trips(&pairs));
     sentences.extend(dearer(&pairs));
     sentences.extend(obtained(&pairs));
     sentences
@@ -60,29 +63,41 @@ fn round_trips(pair: &Pair<'_>) -> Option<String> {
     let Pair { v1, v2, .. } = pair;
     let (_, _) = (v1.round_trips?, v2.round_trips?);
     let name = name(v1);
-    let receives = |row: &Row| match length(row) {
-        Some(length) => format!("{} ({length})", row.conveyance),
-        None => row.conveyance.to_owned(),
-    };
-    // Ways that take as many are named together.
-    let mut others: Vec<(String, Vec<String>)> = Vec::new();
-    let rows = [pair.v1_long, Some(*v2), pair.v2_cont];
+    // Ways that take as many are named together, and among these those with receives as long.
+    let mut others: Vec<(String, Vec<(Option<String>, Vec<&str>)>)> = Vec::new();
+    let rows = [pair.v1_long, Some(*v2), pair.v2_cont, pair.tcp];
     for row in rows.into_iter().flatten() {
         let trips = count(row.round_trips);
-        match others.iter_mut().find(|(found, _)| *found == trips) {
-            Some((_, names)) => names.push(receives(row)),
-            None => others.push((trips, vec![receives(row)])),
+        let at = others.iter().position(|(found, _)| *found == trips);
+        let at = at.unwrap_or_else(|| {
+            others.push((trips, Vec::new()));
+            others.len() - 1
+        });
+        let (way, length) = match length(row) {
+            None => (over_tcp(v1), None),
+            length => (row.conveyance, length),
+        };
+        match others[at].1.iter_mut().find(|(found, _)| *found == length) {
+            Some((_, ways)) => ways.push(way),
+            None => others[at].1.push((length, vec![way])),
         }
     }
     let others: Vec<String> = others
         .into_iter()
-        .map(|(trips, names)| format!("{trips} by {}", names.join(", ")))
+        .map(|(trips, ways)| {
+            let ways: Vec<String> = ways
+                .into_iter()
+                .map(|(length, ways)| match length {
+                    Some(length) => format!("{} ({length})", ways.join(" and ")),
+                    None => ways.join(" and "),
+                })
+                .collect();
+            format!("{trips} by {}", ways.join(", "))
+        })
         .collect();
-    let tcp = pair.tcp.map(|tcp| over_tcp(tcp, v1)).unwrap_or_default();
-    let length =
-        length(v1).map_or_else(String::new, |length| format!(" with receives of {length}"));
+    let length = length(v1).map_or_else(String::new, |length| format!(" (receives of {length})"));
     Some(format!(
-        "{} {name} takes {} by {}{length}, {}{tcp}.",
+        "{} {name} takes {} by {}{length}, {}.",
         article(&name),
         plural(v1.round_trips, "round trip"),
         v1.conveyance,
@@ -92,14 +107,10 @@ fn round_trips(pair: &Pair<'_>) -> Option<String> {
 
 /// Returns what is said of TCP. The software device uses it, so its rows are never faster; adapters
 /// do not.
-fn over_tcp(tcp: &Row, v1: &Row) -> String {
-    let over = match v1.conditions.device_kind == Some(kind(&DeviceName::Iwarp)) {
-        true => ", which this software iWARP itself runs on: an adapter would differ",
-        false => "",
-    };
-    match tcp.round_trips {
-        Some(_) => format!("; {} over TCP{over}", count(tcp.round_trips)),
-        None => String::new(),
+fn over_tcp(v1: &Row) -> &'static str {
+    match v1.conditions.device_kind == Some(kind(&DeviceName::Iwarp)) {
+        true => "TCP, on which this software iWARP runs: an adapter would differ",
+        false => "TCP",
     }
 }
 
@@ -123,8 +134,9 @@ fn times(pair: &Pair<'_>) -> String {
 }
 
 /// Returns the sentence about version 1 and version 2 with receives of one length, if that was measured:
-/// whether version 2 is better or only has more memory for receives.
-fn with_equal_receives(pair: &Pair<'_>) -> Option<String> {
+/// whether version 2 is better or only has more memory for receives. It names the operations for which
+/// version 2 needs fewer round trips even so.
+fn with_equal_receives(pair: &Pair<'_>, pairs: &[Pair<'_>]) -> Option<String> {
     let (long, v2) = (pair.v1_long?, pair.v2);
     let length =
         length(long).filter(|_| v2.conditions.inline_bytes == long.conditions.inline_bytes)?;
@@ -132,82 +144,73 @@ fn with_equal_receives(pair: &Pair<'_>) -> Option<String> {
     let trips = match (count(long.round_trips), count(v2.round_trips)) {
         _ if long.round_trips.is_none() || v2.round_trips.is_none() => String::new(),
         (one, other) if one == other => {
-            format!(
-                "versions 1 and 2 both take {}, and ",
-                plural(v2.round_trips, "round trip")
-            )
+            let trips = plural(v2.round_trips, "round trip");
+            format!("versions 1 and 2 both take {trips}, ")
         }
-        (one, other) => format!("version 1 takes {one} round trips and version 2 {other}, and "),
+        (one, other) => format!("version 1 takes {one} round trips and version 2 {other}, "),
     };
+    let fewer = names(pairs, &|pair| {
+        let saved = pair.v1_long.and_then(|long| saved(pair, long));
+        saved.is_some_and(|saved| saved > 0.5)
+    });
+    let fewer = fewer.map_or_else(String::new, |names| format!("; 2 has fewer for {names}"));
     Some(format!(
-        "With equal receives of {length}, {trips}version 2 takes {time} by version 1."
+        "With equal receives of {length}, {trips}version 2 {time}{fewer}."
     ))
 }
 
-/// Returns the sentence about the memory for receives: the least with which each way needs one round trip, and
-/// that of the receives that version 2 had.
+/// Returns the sentence about the memory for receives: the least with which each way needs one round
+/// trip, and that of the receives that version 2 had.
 fn memory(pair: &Pair<'_>) -> Option<String> {
-    let both = |one: u64, other: u64| format!("{} + {}", show_amount(one), show_amount(other));
-    let least = |row: Option<&Row>| row?.least_receives;
-    let ways: Vec<String> = [
-        ("version 1", least(Some(pair.v1))),
-        ("v2-cont", least(pair.v2_cont)),
-    ]
-    .into_iter()
-    .filter_map(|(way, least)| {
-        let least = least?;
-        let length = show_size(least.length.into());
-        Some(format!(
-            "{length} by {way}, {}",
-            both(least.requester, least.responder)
-        ))
-    })
-    .collect();
-    let length = length(pair.v2)?;
-    let had = pair
-        .v2
-        .receive_memory_requester
-        .zip(pair.v2.receive_memory_responder);
-    let had = had.map(|(one, other)| format!("; {length}, in any version, {}", both(one, other)));
+    let amount = |bytes: u64| show_amount(bytes).replace(".0 ", " ");
+    let both = |one: u64, other: u64| format!("{} + {}", amount(one), amount(other));
+    let ways = [("version 1", Some(pair.v1)), ("v2-cont", pair.v2_cont)];
+    let ways: Vec<String> = ways
+        .into_iter()
+        .filter_map(|(way, row)| {
+            let Least {
+                length,
+                requester,
+                responder,
+            } = row?.least_receives?;
+            let length = show_size(length.into());
+            Some(format!(
+                "{length} by {way} ({})",
+                both(requester, responder)
+            ))
+        })
+        .collect();
+    let (v2, length) = (pair.v2, length(pair.v2)?);
+    let had = v2.receive_memory_requester.zip(v2.receive_memory_responder);
+    let had = had.map(|(one, other)| format!("; {length} take {}", both(one, other)));
     (!ways.is_empty()).then(|| {
         format!(
-            "For 1 round trip it needs receives of at least (client + server, for a connection): {}{}.",
-            ways.join("; "),
+            "Least receives for 1 round trip, and memory for a connection, client + server: {}{}.",
+            ways.join(", "),
             had.unwrap_or_default()
         )
     })
 }
 
+/// Returns how many round trips fewer version 2 needs than another row.
+fn saved(pair: &Pair<'_>, row: &Row) -> Option<f64> {
+    Some(row.round_trips? - pair.v2.round_trips?)
+}
+
+/// Returns the names of the operations that are wanted, if there are any.
+fn names(pairs: &[Pair<'_>], wanted: &dyn Fn(&Pair<'_>) -> bool) -> Option<String> {
+    let wanted = pairs.iter().filter(|pair| wanted(pair));
+    let names: Vec<String> = wanted.map(|pair| name(pair.v1)).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
 /// Returns the sentence that lists the operations by whether version 2 needs fewer round trips.
 /// Counts that are closer than half a round trip are the same.
 fn fewer_round_trips(pairs: &[Pair<'_>]) -> Option<String> {
-    let saved = |pair: &Pair<'_>, row: &Row| Some(row.round_trips? - pair.v2.round_trips?);
-    let names = |wanted: &dyn Fn(&Pair<'_>) -> bool| {
-        let names: Vec<String> = pairs
-            .iter()
-            .filter(|pair| wanted(pair))
-            .map(|pair| name(pair.v1))
-            .collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
     let beside_v1 =
-        |wanted: fn(f64) -> bool| names(&|pair| saved(pair, pair.v1).is_some_and(wanted));
-    let with_equal = names(&|pair| {
-        let long = pair.v1_long.and_then(|long| saved(pair, long));
-        long.is_some_and(|saved| saved > 0.5)
-    });
-    let with_equal = match pairs.iter().any(|pair| pair.v1_long.is_some()) {
-        true => format!(
-            " (with equal receives: {})",
-            with_equal.unwrap_or_else(|| "for none".to_owned())
-        ),
-        false => String::new(),
-    };
+        |wanted: fn(f64) -> bool| names(pairs, &|pair| saved(pair, pair.v1).is_some_and(wanted));
     let lists = [
-        (
-            "fewer round trips for",
-            beside_v1(|saved| saved > 0.5).map(|names| names + &with_equal),
-        ),
+        ("fewer round trips for", beside_v1(|saved| saved > 0.5)),
         ("as many for", beside_v1(|saved| saved.abs() <= 0.5)),
         ("more for", beside_v1(|saved| saved < -0.5)),
     ];
@@ -232,7 +235,7 @@ fn dearer(pairs: &[Pair<'_>]) -> Vec<String> {
     let longer = list(&|pair| {
         let shown = pair.v2.beside_baseline()?;
         let is_longer = shown.difference() == Difference::More && shown.ratio >= LONGER;
-        is_longer.then(|| format!("{:.2} of the time", shown.ratio))
+        is_longer.then(|| format!("{:.2}", shown.ratio))
     });
     let wakes = |row: &Row| Some(row.interrupts_requester? + row.interrupts_responder?);
     let more = list(&|pair| {
@@ -240,11 +243,11 @@ fn dearer(pairs: &[Pair<'_>]) -> Vec<String> {
         let sends = pair.v2.sends?;
         (v2 - v1 > 0.5).then(|| {
             let (v1, v2, sends) = (count(Some(v1)), count(Some(v2)), count(Some(sends)));
-            format!("{v2} times, up to {sends} on an adapter for as many Sends; {v1} by version 1")
+            format!("{v2} times, on an adapter up to {sends}, its Sends; version 1 {v1}")
         })
     });
     let longer = longer.map(|list| format!("Version 2 takes longer for {list}."));
-    let more = more.map(|list| format!("It wakes both ends more for {list}."));
+    let more = more.map(|list| format!("It wakes more for {list}."));
     longer.into_iter().chain(more).collect()
 }
 
@@ -266,12 +269,12 @@ fn obtained(pairs: &[Pair<'_>]) -> Option<String> {
             let points = row.latency_over_delay.as_ref()?;
             let over = points.iter().find(|point| point.delay_us == link)?;
             let added = (over.p50_us - row.p50_us?) / 1e3;
-            Some(format!("{added:.3} by {}", row.conveyance))
+            Some(format!("{added:.2} by {}", row.conveyance))
         })
         .collect();
     (!added.is_empty()).then(|| {
         format!(
-            "RTT {} added to {}, in ms: {}.",
+            "RTT {} adds to {}, in ms: {}.",
             rtt(link),
             name(pair.v1),
             added.join(", ")
