@@ -26,9 +26,6 @@ const BEST: [Variant; 4] = [
     Variant::V2Cont,
     Variant::V2,
 ];
-/// The size of the WRITE that the first sentence is about, if it was measured: a small file, and
-/// more than fits into the receives of version 1.
-pub(crate) const USUAL_SIZE: u64 = 8 << 10;
 /// The largest distance from a whole number at which a measured count is shown as that number.
 const WHOLE: f64 = 0.1;
 

@@ -8,23 +8,15 @@ use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::measure;
 
-use crate::answer::USUAL_SIZE;
 use crate::op::Op;
 use crate::options::{INLINE, Options};
-use crate::rows::Row;
+use crate::rows::{Least, Row};
 use crate::simulated::{configured, operation};
 use crate::variant::Variant;
 
-/// Receives of equal length at both ends of one connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Least {
-    /// The length of each, in bytes.
-    pub length: u32,
-    /// The bytes of all receives of the requester.
-    pub requester: u64,
-    /// The bytes of all receives of the responder.
-    pub responder: u64,
-}
+/// The size of the WRITE that the first sentence is about, if it was measured: a small file, and
+/// more than fits into the receives of version 1.
+pub(crate) const USUAL_SIZE: u64 = 8 << 10;
 
 /// Adds to the rows of the usual WRITE, by version 1 as Linux uses it and by version 2 with
 /// continuation, the least receives with which it takes one round trip.

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::environment::Environment;
 use crate::interval::{Interval, Shown};
-use crate::least::Least;
 
 /// How the two sides wait for messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -23,6 +22,17 @@ impl Mode {
     pub fn is_busy(self) -> bool {
         self == Self::Busy
     }
+}
+
+/// Receives of equal length at both ends of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Least {
+    /// The length of each, in bytes.
+    pub length: u32,
+    /// The bytes of all receives of the requester.
+    pub requester: u64,
+    /// The bytes of all receives of the responder.
+    pub responder: u64,
 }
 
 /// The conditions of a measurement, besides mode and delay.

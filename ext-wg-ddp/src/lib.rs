@@ -64,6 +64,7 @@ mod codec;
 mod emit;
 mod factory;
 mod group;
+mod last_reply;
 mod placement;
 mod property;
 mod transfer;

@@ -14,8 +14,8 @@ use smallvec::SmallVec;
 
 use crate::group::{Bad, Group, joined};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
+use crate::last_reply::LastReply;
 use crate::property::is_structure;
-use crate::transfer::LastReply;
 use crate::{
     CallPlaced, NO_RESULTS, PlacedMiddle, ReplyPlaced, Support, property_id, smallest_result_from,
     smallest_result_value, structure_from, structure_value, support_from, support_value,

@@ -24,6 +24,7 @@ use transfer_plan::Shape;
 use crate::codec::limits::{CALL_LEN, ITEM_LEN, MAX_ITEMS, MAX_PARTS, REPLY_LEN};
 use crate::emit::{Arranged, Parts};
 use crate::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE};
+use crate::last_reply::LastReply;
 use crate::{CallPlaced, Placement, ReplyPlaced};
 
 /// Length in bytes of a segment of a write chunk, and of the two words before the segments: the
@@ -51,26 +52,6 @@ struct ReplyPlan {
     arranged: Arranged,
     /// The encoded header fields.
     fields: Bytes,
-}
-
-/// The transfer mode of the last reply, as most replies of a connection are like the one before. It holds
-/// for calls without write chunks, until the peer announces something.
-#[derive(Debug)]
-pub(crate) struct LastReply {
-    shape: Shape,
-    inline_send: u64,
-    max_message: u64,
-    candidate: ReplyCandidate,
-}
-
-impl LastReply {
-    /// Returns whether the transfer mode would be planned for this reply as well.
-    fn holds(&self, reply: &ReplyToPlan<'_>) -> bool {
-        self.shape == *reply.shape
-            && self.inline_send == reply.limits.inline_send
-            && self.max_message == reply.limits.max_message
-            && self.candidate.cost.transmissions <= reply.credits
-    }
 }
 
 /// A way to return the reply.

@@ -384,7 +384,8 @@ fn calls_of_one_turn_leave_with_one_write_and_so_do_their_replies() {
     pair.call(conn, message(0, 0, &[]), &room(0, &[])).reply();
     pair.answer = None;
     for count in [1, 2, 16] {
-        (client.take(), server.take());
+        client.take();
+        server.take();
         for xid in 1..=count {
             pair.submit(conn, message(100 * count + xid, 0, &[]), &room(0, &[]));
         }

@@ -1,13 +1,11 @@
 //! Options of `compare` and of the processes that it starts.
 
 use std::convert::Infallible;
-use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
-use clap::{Arg, Args, ValueEnum};
+use clap::{Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
 use rpcrdma_host::CongestionControl;
@@ -18,7 +16,7 @@ use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
 
 use super::CaptureArgs;
-use super::tuning::TuningArgs;
+use super::tuning::{TuningArgs, ViaParser};
 
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -466,38 +464,6 @@ fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
     match list.is_empty() {
         true => default,
         false => list.to_vec(),
-    }
-}
-
-/// Parses a transport or variant of `--via`, which may be one that a program adds.
-#[derive(Clone)]
-pub(crate) struct ViaParser(pub(crate) Catalog);
-
-impl TypedValueParser for ViaParser {
-    type Value = Variant;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<Variant, clap::Error> {
-        let text = value.to_string_lossy();
-        let is_own = Variant::of_versions(&self.0).contains(&&*text);
-        if is_own || text.contains('+') {
-            let catalog = self.0.clone();
-            let parse = move |text: &str| Variant::parse(&catalog, text);
-            return parse.parse_ref(command, arg, value);
-        }
-        EnumValueParser::<Variant>::new().parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let standard = Variant::value_variants().iter();
-        let standard = standard.filter_map(ValueEnum::to_possible_value);
-        let own = Variant::of_versions(&self.0).into_iter();
-        let own = own.map(|name| PossibleValue::new(name).help("A version of this program"));
-        Some(Box::new(standard.chain(own)))
     }
 }
 

@@ -1,13 +1,14 @@
 //! Options whose values a program can add to: features, policies of granting, settings.
 
-use clap::builder::TypedValueParser;
+use std::ffi::OsStr;
+
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, Args, Command, Error};
+use clap::{Arg, Args, Command, Error, ValueEnum};
 use rpc_transport::rdma::{ParseVersionError, Versions};
+use rpcrdma_compare::Variant;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::catalog::{Assignment, Catalog, Features, Grants, Tuning};
-
-use super::compare::ViaParser;
 
 /// The value of `--set` that lists the settings.
 const HELP: &str = "help";
@@ -50,6 +51,38 @@ pub(crate) fn versions(names: &str) -> Result<Versions, ParseVersionError> {
     Catalog::standard().versions().parse_versions(names)
 }
 
+/// Parses a transport or variant of `--via`, which may be one that a program adds.
+#[derive(Clone)]
+pub(crate) struct ViaParser(pub(crate) Catalog);
+
+impl TypedValueParser for ViaParser {
+    type Value = Variant;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<Variant, Error> {
+        let text = value.to_string_lossy();
+        let is_own = Variant::of_versions(&self.0).contains(&&*text);
+        if is_own || text.contains('+') {
+            let catalog = self.0.clone();
+            let parse = move |text: &str| Variant::parse(&catalog, text);
+            return parse.parse_ref(command, arg, value);
+        }
+        EnumValueParser::<Variant>::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let standard = Variant::value_variants().iter();
+        let standard = standard.filter_map(ValueEnum::to_possible_value);
+        let own = Variant::of_versions(&self.0).into_iter();
+        let own = own.map(|name| PossibleValue::new(name).help("A version of this program"));
+        Some(Box::new(standard.chain(own)))
+    }
+}
+
 /// Parses `--set`, where `help` ends the command as `--help` does.
 #[derive(Clone)]
 struct SetParser(Catalog);
@@ -61,7 +94,7 @@ impl TypedValueParser for SetParser {
         &self,
         command: &Command,
         arg: Option<&Arg>,
-        value: &std::ffi::OsStr,
+        value: &OsStr,
     ) -> Result<Assignment, Error> {
         if value == HELP {
             let settings = Command::new(HELP).override_help(self.0.settings_help());

@@ -3,9 +3,10 @@
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::units::{show_amount, show_size};
 
-use super::{Pair, USUAL_SIZE, count, name, rtt};
+use super::{Pair, count, name, rtt};
 use crate::interval::Difference;
-use crate::least::Least;
+use crate::least::USUAL_SIZE;
+use crate::rows::Least;
 use crate::rows::Row;
 use crate::summary::kind;
 
@@ -64,7 +65,8 @@ fn round_trips(pair: &Pair<'_>) -> Option<String> {
     let (_, _) = (v1.round_trips?, v2.round_trips?);
     let name = name(v1);
     // Ways that take as many are named together, and among these those with receives as long.
-    let mut others: Vec<(String, Vec<(Option<String>, Vec<&str>)>)> = Vec::new();
+    type ByLength<'a> = Vec<(Option<String>, Vec<&'a str>)>;
+    let mut others: Vec<(String, ByLength<'_>)> = Vec::new();
     let rows = [pair.v1_long, Some(*v2), pair.v2_cont, pair.tcp];
     for row in rows.into_iter().flatten() {
         let trips = count(row.round_trips);

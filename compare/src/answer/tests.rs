@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::interval::Interval;
-use crate::least::Least;
-use crate::rows::OverDelay;
 use crate::rows::tests::sample;
+use crate::rows::{Least, OverDelay};
 
 fn point(delay_us: f64, p50_us: f64, low: f64, high: f64) -> OverDelay {
     OverDelay {
