@@ -325,8 +325,6 @@ impl Server {
                 self.poll_loop.wait(self.next_deadline());
             }
         }
-        // The replies of the last step.
-        self.poll_loop.flush();
         Ok(())
     }
 
@@ -358,6 +356,10 @@ impl Server {
         progress |= self.take_events(now);
         if !self.attempts.is_empty() {
             self.run_attempts(now);
+        }
+        if progress {
+            // All replies of this step leave together.
+            self.poll_loop.flush();
         }
         // Last, so that no connection counts as idle whose calls had to wait.
         if self.idle_at.is_some_and(|at| at <= now) {

@@ -91,11 +91,10 @@ impl ShortFpdus {
         let here = n.min(self.bytes.len() - self.written);
         self.written += here;
         if self.written == self.bytes.len() {
-            for send in self.sends.drain(..) {
+            for send in &self.sends {
                 done(send.id, send.signaled);
             }
-            self.bytes.clear();
-            self.written = 0;
+            self.clear();
         } else {
             self.sent_partly(done);
         }
@@ -132,6 +131,7 @@ impl ShortFpdus {
     }
 
     /// Drops everything.
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.sends.clear();

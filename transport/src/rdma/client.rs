@@ -344,7 +344,10 @@ impl PollSource for RdmaClient {
     }
 
     fn flush(&mut self) {
-        self.send_turn();
+        if self.driver.is_in_turn() {
+            self.end_turn();
+        }
+        self.driver.device.flush();
     }
 
     fn arm(&mut self) -> bool {

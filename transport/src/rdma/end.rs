@@ -41,12 +41,6 @@ pub(super) trait End {
         }
     }
 
-    /// Lets what the owner has done in this turn leave, although it does not poll now.
-    fn send_turn(&mut self) {
-        self.end_turn();
-        self.driver().device.flush();
-    }
-
     /// Handles every event except completions. It is a separate cold function, so that the code
     /// path of a call is short: after a system call little of it is in the L1 instruction cache.
     fn connection_changed(&mut self, event: DeviceEvent);

@@ -369,7 +369,8 @@ impl PollSource for RdmaServer {
     }
 
     fn flush(&mut self) {
-        self.send_turn();
+        // What is sent together waits for the next poll, which comes before the owner sleeps.
+        self.driver.device.flush();
     }
 
     fn arm(&mut self) -> bool {
