@@ -27,6 +27,9 @@ const MOST: usize = 7;
 /// Maximum number of whole messages read ahead, and of their bytes.
 const MOST_MESSAGES: usize = 15;
 const MOST_MESSAGE_BYTES: usize = 256 << 10;
+/// Number of reads in a row with much less than was predicted after which fewer whole messages are predicted. Groups of
+/// calls differ in size, and what is left of a large one is small.
+const FEW: u8 = 8;
 /// Maximum number of gaps.
 const MOST_GAPS: usize = MOST_MESSAGES + 1;
 /// Maximum length in bytes of a gap: pad, CRC, `ULPDU_Length`, header.
@@ -75,9 +78,11 @@ pub(super) struct Ahead {
     /// Number of segments to predict at present: doubled after a success and reset to one after a
     /// failure, so that a peer with irregular messages costs little.
     depth: usize,
-    /// Number of whole Sends to predict at present: more after a read that filled all its buffers, fewer after one
-    /// that filled less than half of them. So one call in flight has none.
+    /// Number of whole Sends to predict at present: more after a read that filled all its buffers, fewer after
+    /// [`FEW`] reads in a row that filled less than a quarter of them. So one call in flight has none.
     messages: usize,
+    /// Number of such reads.
+    few: u8,
     /// Number of received bytes that have not been returned to a caller.
     left: usize,
     /// Index of the next piece: even numbers are gaps, odd ones payloads.
@@ -96,6 +101,7 @@ impl Ahead {
             last_room: 0,
             depth: 1,
             messages: 0,
+            few: 0,
             left: 0,
             next: 0,
         }
@@ -235,8 +241,15 @@ impl Ahead {
     pub(super) fn adapt(&mut self, full: bool) {
         if full {
             self.messages = MOST_MESSAGES.min(2 * self.messages + 1);
-        } else if self.messages > 0 && self.left < self.asked() / 2 {
-            self.messages /= 2;
+            self.few = 0;
+        } else if self.messages > 0 {
+            match self.left < self.asked() / 4 {
+                true => self.few += 1,
+                false => self.few = 0,
+            }
+            if self.few == FEW {
+                (self.messages, self.few) = (self.messages / 2, 0);
+            }
         }
     }
 
