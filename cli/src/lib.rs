@@ -11,6 +11,7 @@
 //! | [`Program::grants`] | `--credits mine` |
 //! | [`Program::version`] | `-o rpcrdma=mine`, `serve --rpcrdma mine` |
 //! | [`Program::setting`] | `--set mine=VALUE`, beside those that `--set help` lists |
+//! | [`Program::workload`] | `serve --program mine` |
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -65,7 +66,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+pub use rpc_transport::Service;
 pub use rpc_transport::rdma::{Demand, GrantEvent, GrantPolicy, MakeGrantPolicy, Version};
+pub use rpcrdma_programs::workload::Workload;
 pub use rpcrdma_protocols::{Dialect, Protocols, Side};
 pub use rpcrdma_setup::settings::{Effect, Setting, Settings, Unit};
 
@@ -131,6 +134,14 @@ impl Program {
     #[must_use]
     pub fn setting(self, setting: &'static Setting) -> Self {
         let catalog = self.catalog.with_setting(setting);
+        Self { catalog }
+    }
+
+    /// Adds a workload: calls of a program of its own ([`Workload::service`]), which servers serve where
+    /// an option names it.
+    #[must_use]
+    pub fn workload(self, workload: impl Workload + 'static) -> Self {
+        let catalog = self.catalog.with_workload(Arc::new(workload));
         Self { catalog }
     }
 

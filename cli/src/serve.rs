@@ -17,6 +17,7 @@ use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
 use rpcrdma_programs::callbacks::Orders;
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_protocols::{RoundTripFeatures, Side};
 use rpcrdma_setup::access::{CALLBACKS, LinkOptions};
 use rpcrdma_setup::catalog::{Catalog, Features};
@@ -162,11 +163,13 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         Some(sockets) => sockets,
         None => listen()?,
     };
+    let programs = programs(args, catalog)?;
     let plan = Plan {
         group: ServerGroup::new(loops, &options),
         options,
         service,
         orders: Orders::new(),
+        programs,
         link,
         device,
         rdma: rdma_options,
@@ -188,6 +191,25 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     }
     tracing::info!("ended by a signal");
     Ok(())
+}
+
+/// Returns the programs to serve beside NFS.
+fn programs(args: &ServeArgs, catalog: &Catalog) -> Result<Vec<Arc<dyn Workload>>, Failure> {
+    let mut programs: Vec<Arc<dyn Workload>> = Vec::new();
+    for name in &args.programs {
+        let program = catalog.workload(name);
+        let program = program.map_err(|error| Failure::Usage(format!("--program: {error}")))?;
+        let is_there = programs.iter().any(|known| known.name() == name);
+        if is_there || program.service().is_none() {
+            let text = match is_there {
+                true => format!("--program: {name} is there twice"),
+                false => format!("--program {name}: its calls are of NFS, which is served anyway"),
+            };
+            return Err(Failure::Usage(text));
+        }
+        programs.push(Arc::clone(program));
+    }
+    Ok(programs)
 }
 
 /// The first port that every user may bind, unless the administrator has lowered it.

@@ -1,4 +1,4 @@
-//! The names that options resolve: versions, features, policies of granting, settings.
+//! The names that options resolve: versions, features, policies of granting, settings, programs.
 //!
 //! [`Catalog::standard`] has those of this project. A program adds its own, which every option and
 //! every command of it then knows as well: the core has no other list of names.
@@ -37,6 +37,7 @@ use rpc_transport::rdma::{
     GrantAll, KnownVersions, MakeGrantPolicy, RdmaClientOptions, RdmaOptions, RdmaServerOptions,
     Version,
 };
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_protocols::{Dialect, Protocols, RoundTripFeatures, Side, UnknownFeature};
 
 use crate::Failure;
@@ -148,6 +149,7 @@ pub struct Catalog {
     features: Vec<AddedFeature>,
     grants: Vec<Grants>,
     settings: Vec<&'static Setting>,
+    workloads: Vec<Arc<dyn Workload>>,
 }
 
 impl Default for Catalog {
@@ -170,6 +172,7 @@ impl Catalog {
             features: Vec::new(),
             grants: vec![all],
             settings: settings::STANDARD.iter().collect(),
+            workloads: Vec::new(),
         }
     }
 
@@ -213,6 +216,14 @@ impl Catalog {
         self
     }
 
+    /// Adds a workload: a kind of calls to measure, and if they are of a program of its own, the service
+    /// of that.
+    #[must_use]
+    pub fn with_workload(mut self, workload: Arc<dyn Workload>) -> Self {
+        self.workloads.push(workload);
+        self
+    }
+
     /// Checks that no two things of one kind have the same name, and that each name can be written in
     /// its option.
     ///
@@ -230,6 +241,10 @@ impl Catalog {
             ("features", features.collect()),
             ("policies", self.grants.iter().map(|it| it.name).collect()),
             ("settings", self.settings.iter().map(|it| it.name).collect()),
+            (
+                "workloads",
+                self.workloads.iter().map(|it| it.name()).collect(),
+            ),
         ] {
             let names: Vec<&str> = names;
             for (at, name) in names.iter().enumerate() {
@@ -256,6 +271,27 @@ impl Catalog {
     /// Returns the versions that are not of this project.
     pub fn added_versions(&self) -> impl Iterator<Item = Version> {
         self.versions.iter().map(|it| it.version())
+    }
+
+    /// Returns the workloads that a program adds.
+    #[must_use]
+    pub fn workloads(&self) -> &[Arc<dyn Workload>] {
+        &self.workloads
+    }
+
+    /// Finds a workload that a program adds by its name.
+    ///
+    /// # Errors
+    /// All that there are.
+    pub fn workload(&self, name: &str) -> Result<&Arc<dyn Workload>, String> {
+        let known = self.workloads.iter().find(|known| known.name() == name);
+        known.ok_or_else(|| {
+            let names: Vec<&str> = self.workloads.iter().map(|it| it.name()).collect();
+            match names.is_empty() {
+                true => format!("no program {name:?}: this command has none beside NFS"),
+                false => format!("no program {name:?}; there are: {}", names.join(", ")),
+            }
+        })
     }
 
     /// Returns the names and explanations of the features that are not of this project.

@@ -5,6 +5,7 @@ mod compare;
 mod devices;
 mod explain;
 mod files;
+mod known;
 mod mount;
 mod ping;
 mod serve;
@@ -66,7 +67,7 @@ impl Cli {
     /// Reads the arguments of a program whose options know what is in the catalog. An error in them
     /// ends the process, and so does help.
     pub(crate) fn parse_with(catalog: &Catalog, words: &[OsString]) -> Self {
-        let mut command = tuning::known(Self::command(), catalog);
+        let mut command = known::known(Self::command(), catalog);
         let matches = command.try_get_matches_from_mut(words);
         let matches = matches.unwrap_or_else(|error| error.exit());
         let parsed = Self::from_arg_matches(&matches);

@@ -10,7 +10,7 @@ use rdma::middleware::{Delay, Rate};
 use rpc_transport::limits::LEAST_MEMORY;
 use rpc_transport::rdma::Versions;
 use rpcrdma_host::CongestionControl;
-use rpcrdma_setup::catalog::Features;
+use rpcrdma_setup::catalog::{Catalog, Features};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::inline::InlineSizes;
@@ -138,6 +138,11 @@ pub(crate) struct ServeArgs {
     /// --callbacks` does
     #[arg(long)]
     pub(crate) callbacks: bool,
+
+    /// Also serve an RPC program that this command has beside NFS (repeatable). Each thread serves it by
+    /// a service of its own
+    #[arg(long = "program", value_name = "NAME", value_parser = workload)]
+    pub(crate) programs: Vec<String>,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
@@ -288,6 +293,13 @@ impl MemoryExport {
             overridden,
         })
     }
+}
+
+/// Parses the name of a program. The command itself has none; those that programs add are known where
+/// [`known`](super::known) has replaced this.
+fn workload(text: &str) -> Result<String, String> {
+    let known = Catalog::standard();
+    known.workload(text).map(|known| known.name().to_owned())
 }
 
 /// Parses a user id.

@@ -37,7 +37,8 @@ impl TuningArgs {
     }
 }
 
-/// Parses features of this project. [`known`] puts one in its place that knows those of the program.
+/// Parses features of this project. Another parser takes its place where a program has more
+/// ([`known`](super::known)).
 pub(crate) fn features(text: &str) -> Result<Features, String> {
     Catalog::standard().parse_features(text)
 }
@@ -85,7 +86,7 @@ impl TypedValueParser for ViaParser {
 
 /// Parses `--set`, where `help` ends the command as `--help` does.
 #[derive(Clone)]
-struct SetParser(Catalog);
+pub(super) struct SetParser(pub(super) Catalog);
 
 impl TypedValueParser for SetParser {
     type Value = Assignment;
@@ -105,52 +106,4 @@ impl TypedValueParser for SetParser {
         let parse = move |text: &str| catalog.parse_assignment(text);
         parse.parse_ref(command, arg, value)
     }
-}
-
-/// Returns the command line with options that know what is in the catalog, and say so in their help.
-pub(crate) fn known(command: Command, catalog: &Catalog) -> Command {
-    command.mut_subcommands(|sub| {
-        // Its features are pairs of those of both ends.
-        let is_simulation = sub.get_name() == "sim";
-        sub.mut_args(|arg| match arg.get_id().as_str() {
-            "features" | "server_features" | "with" if arg.get_id() == "with" || !is_simulation => {
-                let added: Vec<_> = catalog.added_features().collect();
-                let arg = listing(arg, "Features of this program", &added);
-                let catalog = catalog.clone();
-                arg.value_parser(move |text: &str| catalog.parse_features(text))
-            }
-            "credits" => {
-                let policies: Vec<_> = catalog.policies().collect();
-                let arg = listing(arg, "Policies", &policies);
-                let catalog = catalog.clone();
-                arg.value_parser(move |text: &str| catalog.parse_grants(text))
-            }
-            "settings" => arg.value_parser(SetParser(catalog.clone())),
-            "via" => {
-                let added: Vec<_> = catalog.added_features().collect();
-                let arg = listing(
-                    arg,
-                    "Each but tcp also with + and features of this program",
-                    &added,
-                );
-                arg.value_parser(ViaParser(catalog.clone()))
-            }
-            "rpcrdma" if !is_simulation => {
-                let versions = catalog.versions();
-                arg.value_parser(move |names: &str| versions.parse_versions(names))
-            }
-            _ => arg,
-        })
-    })
-}
-
-/// Adds a list of names, each with what it is, to the help of an option.
-fn listing(arg: Arg, what: &str, names: &[(&str, &str)]) -> Arg {
-    if names.is_empty() {
-        return arg;
-    }
-    let names = names.iter().map(|(name, help)| format!("{name} ({help})"));
-    let names = names.collect::<Vec<_>>().join(", ");
-    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    arg.help(format!("{help}. {what}: {names}"))
 }

@@ -15,8 +15,9 @@ use rpc_transport::{
     Server, ServerGroup, ServerOptions, ServerTransport, Service, Stop, TcpOptions, TcpServer,
 };
 use rpcrdma_host::{CongestionControl, LoopSeat};
-use rpcrdma_programs::Probe;
 use rpcrdma_programs::callbacks::Orders;
+use rpcrdma_programs::workload::Workload;
+use rpcrdma_programs::{Beside, Probe};
 use rpcrdma_setup::access::LinkOptions;
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceChoice;
@@ -77,6 +78,8 @@ pub(super) struct Plan {
     pub(super) service: NfsServer,
     /// The orders for callbacks, which all loops share.
     pub(super) orders: Orders,
+    /// The programs beside NFS, of which each loop has a service.
+    pub(super) programs: Vec<Arc<dyn Workload>>,
     pub(super) link: LinkOptions,
     pub(super) device: DeviceChoice,
     pub(super) rdma: RdmaServerOptions,
@@ -146,12 +149,17 @@ impl Plan {
 
     /// Makes a loop with its device and its transports.
     fn make(&self, index: usize) -> Result<Ready, Failure> {
-        let service: Box<dyn Service> = match self.options.callbacks {
-            true => Box::new(Probe::with_orders(
-                self.service.clone(),
-                self.orders.clone(),
-            )),
-            false => Box::new(self.service.clone()),
+        let programs = self.programs.iter().filter_map(|it| it.service());
+        let programs: Vec<Box<dyn Service>> = programs.collect();
+        let nfs = self.service.clone();
+        let service: Box<dyn Service> = match (self.options.callbacks, programs.is_empty()) {
+            (true, true) => Box::new(Probe::with_orders(nfs, self.orders.clone())),
+            (true, false) => {
+                let probe = Probe::with_orders(nfs, self.orders.clone());
+                Box::new(Beside::new(probe, programs))
+            }
+            (false, true) => Box::new(nfs),
+            (false, false) => Box::new(Beside::new(nfs, programs)),
         };
         let server = Server::in_group(&self.group, index, service, self.options.clone());
         let mut server = server.context("cannot start the server")?;

@@ -1,8 +1,12 @@
 //! An example of what a program adds to the `rpcrdma` command: an extension of the working group's
 //! version 2 by which each end greets the other, a policy of granting half of the credits, and a
-//! setting. `src/main.rs` is the program.
+//! setting, and calls of an RPC program. `src/main.rs` is the program.
 
 #![forbid(unsafe_code)]
+
+mod program;
+
+pub use program::Greet;
 
 use bytes::Bytes;
 use rpcrdma::{Demand, Effect, GrantEvent, GrantPolicy, MakeGrantPolicy, Setting, Side, Unit};

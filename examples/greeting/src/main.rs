@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use greeting::{Greeting, Half, LENGTH};
+use greeting::{Greet, Greeting, Half, LENGTH};
 use rpcrdma::{Program, Version};
 
 fn main() -> ExitCode {
@@ -20,5 +20,6 @@ fn main() -> ExitCode {
             },
         )
         .grants("half", "half of that", Half)
+        .workload(Greet)
         .run(std::env::args_os())
 }

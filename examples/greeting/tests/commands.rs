@@ -1,9 +1,14 @@
 //! The program has what this crate adds in every command.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
+use std::rc::Rc;
 
+use greeting::Greet;
+use rpc_transport::{Client, ClientOptions, Runtime, TcpClient, TcpOptions};
+use rpcrdma_programs::workload::{Failed, Prepared, Server as Place};
 use serde_json::Value;
 
 fn greeting(words: &[&str]) -> Command {
@@ -37,8 +42,9 @@ fn refused(words: &[&str]) -> String {
 /// A server, which ends with the test.
 struct Server {
     process: Child,
-    /// Host and port.
+    /// Host and port for RDMA, and for TCP.
     place: String,
+    tcp: String,
 }
 
 impl Server {
@@ -51,13 +57,19 @@ impl Server {
             .stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let place = loop {
-            let line = lines.next().unwrap().unwrap();
-            if let Some(place) = line.strip_prefix("listening rdma ") {
-                break place.split(' ').next().unwrap().to_owned();
+        let mut listening = |by: &str| {
+            loop {
+                let line = lines.next().unwrap().unwrap();
+                if let Some(place) = line.strip_prefix(by) {
+                    break place.split(' ').next().unwrap().to_owned();
+                }
             }
         };
-        Self { process, place }
+        Self {
+            place: listening("listening rdma "),
+            tcp: listening("listening tcp "),
+            process,
+        }
     }
 
     /// Ends the server, and returns its log.
@@ -74,6 +86,37 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ended = self.process.kill();
         let _status = self.process.wait();
+    }
+}
+
+/// A server has the program beside NFS where it is told so. Each of its threads has it.
+#[test]
+fn a_server_serves_the_program() {
+    let call = |server: &Server| {
+        let runtime = Runtime::new().unwrap();
+        let port = Rc::new(RefCell::new(TcpClient::new(TcpOptions::default())));
+        let address = server.tcp.parse().unwrap();
+        runtime.block_on(async {
+            let options = ClientOptions::default();
+            let client = Client::connect(&runtime, address, port, options).await;
+            let client = client.unwrap();
+            let prepared = Prepared::new(&Greet, Place::new(&client, None, 0))
+                .await
+                .unwrap();
+            for number in 0..4 {
+                prepared.perform(&client, number).await?;
+            }
+            Ok::<_, Failed>(())
+        })
+    };
+    for callbacks in [&[][..], &["--callbacks"]] {
+        let served = ["--program", "greet", "--threads", "2"];
+        call(&Server::start(&[&served[..], callbacks].concat())).unwrap();
+    }
+    let missing = call(&Server::start(&[])).unwrap_err();
+    assert!(missing.why.contains("program"), "{missing}");
+    for wrong in [&["greet", "--program", "greet"][..], &["gret"]] {
+        refused(&[&["serve", "--memory", "--program"][..], wrong].concat());
     }
 }
 
