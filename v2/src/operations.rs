@@ -99,13 +99,19 @@ pub fn route(
             ErrorAbout::Call => Routed::Base,
         },
         _ => {
-            extensions.heard(&heard);
-            Routed::Base
+            route_base(extensions, &heard);
+            return Routed::Base;
         }
     };
-    // Nothing comes between the parts of a message (rtrext-00, section 4.2).
     extensions.give_up();
     routed
+}
+
+/// Shows an RPC message of the base protocol to the extensions. Nothing comes between the parts of a
+/// message of theirs (rtrext-00, section 4.2).
+pub fn route_base(extensions: &mut Extensions, heard: &Heard) {
+    extensions.heard(heard);
+    extensions.give_up();
 }
 
 impl From<ErrorBody> for PeerError {

@@ -11,12 +11,16 @@ use bytes::Buf as _;
 use onc_rpc::Segments;
 use rpcrdma_chunks::{Direction, proc};
 
-use super::pieces;
+use super::{Receiver, pieces};
 
 /// Length of a plain header of version 1, bytes: the fixed fields and three empty lists.
 const V1_HEADER: usize = 28;
 /// Length of a plain header of version 1 and of the RPC message's XID, bytes.
 const V1_START: usize = V1_HEADER + 4;
+/// Length of a plain header of version 2, which has the direction as well, bytes.
+const V2_HEADER: usize = 32;
+/// Length of a plain header of version 2 and of the RPC message's XID and direction, bytes.
+const V2_START: usize = V2_HEADER + 8;
 
 /// The fields of a plain message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,39 @@ impl Plain {
         let matches = u64::from_be_bytes(*start) == own && pieces::length(payload) <= max;
         matches.then_some(self)
     }
+
+    /// Removes the header of a message and returns its direction and fields, if it is a plain header
+    /// of version 2, its XID and direction are those of the RPC message (version-two-01, section
+    /// 4.2.2), and `receiver` takes it. Otherwise returns `None` and changes nothing.
+    pub(super) fn take_v2(
+        message: &mut Segments,
+        receiver: &Receiver,
+    ) -> Option<(Direction, Self)> {
+        let len = pieces::length(message);
+        let first = message.first_mut()?;
+        let start = first.first_chunk::<V2_START>()?;
+        let word = |at: usize| {
+            u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]])
+        };
+        let direction = Direction::from_number(word(16))?;
+        let (taken, max) = match direction {
+            Direction::Call => (receiver.takes_calls, receiver.max_call),
+            Direction::Reply => (receiver.makes_calls, u64::MAX),
+        };
+        let plain = word(4) == rpcrdma_v2::VERSION
+            && word(12) == proc::MSG
+            && start[20..V2_HEADER] == [0; 12]
+            && word(V2_HEADER) == word(0)
+            && word(V2_HEADER + 4) == word(16)
+            && taken
+            && len - V2_HEADER as u64 <= max;
+        let (xid, credits) = (word(0), word(8));
+        if !plain {
+            return None;
+        }
+        first.advance(V2_HEADER);
+        Some((direction, Self { xid, credits }))
+    }
 }
 
 #[cfg(test)]
@@ -70,7 +107,7 @@ mod tests {
     use bytes::{Bytes, BytesMut};
     use onc_rpc::put_words;
     use quickcheck::quickcheck;
-    use rpcrdma_chunks::Chunks;
+    use rpcrdma_chunks::{Chunks, Side};
     use rpcrdma_v2::{Body, Header};
 
     use super::*;
@@ -89,6 +126,15 @@ mod tests {
         rpc.freeze()
     }
 
+    fn receiver(max_call: u64) -> Receiver {
+        Receiver {
+            side: Side::Server,
+            takes_calls: true,
+            makes_calls: false,
+            max_call,
+        }
+    }
+
     quickcheck! {
         fn headers_are_those_of_the_codecs(xid: u32, credits: u32, call: bool) -> bool {
             let direction = if call { Direction::Call } else { Direction::Reply };
@@ -105,19 +151,28 @@ mod tests {
         }
 
         fn encoded_headers_are_recognized(xid: u32, credits: u32, len: u8, short: bool) -> bool {
-            let direction = Direction::Reply;
+            let direction = Direction::Call;
             let (plain, rpc) = (Plain { xid, credits }, rpc(xid, direction, len));
             let max = rpc.len() as u64 - u64::from(short);
-            let mut message = BytesMut::new();
-            let header = encode(&VersionOne, direction, plain);
-            message.extend_from_slice(&header);
-            message.extend_from_slice(&rpc);
-            let mut message = Segments::from_iter([message.freeze()]);
-            let taken = Plain::take(&mut message, 1, max);
-            let left = taken.map_or(rpc.len() + header.len(), |_| rpc.len());
-            let matching = plain.matching(direction, &Segments::from_iter([rpc]), max);
-            let expected = (!short).then_some(plain);
-            taken == expected && matching == expected && message[0].len() == left
+            let message = |dialect: &dyn Dialect| {
+                let header = encode(dialect, direction, plain);
+                Segments::from_iter([[header, rpc.clone()].concat().into()])
+            };
+            let (mut one, mut two) = (message(&VersionOne), message(&VersionTwo));
+            let whole = (one.clone(), two.clone());
+            let taken = Plain::take(&mut one, 1, max);
+            let taken_v2 = Plain::take_v2(&mut two, &receiver(max));
+            let matching = plain.matching(direction, &Segments::from_iter([rpc.clone()]), max);
+            matching == (!short).then_some(plain)
+                && match short {
+                    true => taken.is_none() && taken_v2.is_none() && (one, two) == whole,
+                    false => {
+                        taken == Some(plain)
+                            && taken_v2 == Some((direction, plain))
+                            && one.concat() == rpc
+                            && two.concat() == rpc
+                    }
+                }
         }
 
         /// The codec decodes every recognized plain header to the same fields.
@@ -137,18 +192,47 @@ mod tests {
             (header.xid, header.credits, header.body) == (plain.xid, plain.credits, chunks)
                 && message[0] == whole[payload_at..]
         }
+
+        /// The same in version 2.
+        fn nothing_else_is_recognized_in_version_2(words: Vec<u8>, at: u8, value: u32) -> bool {
+            let (mut room, xid) = (BytesMut::new(), 9);
+            put_words(&mut room, [xid, 2, 5, 0, 0, 0, 0, 0, xid, 0]);
+            room.extend_from_slice(&words);
+            let at = usize::from(at) % 10 * 4;
+            room[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            let whole = room.freeze();
+            let mut message = Segments::from_iter([whole.clone()]);
+            let Some((direction, plain)) = Plain::take_v2(&mut message, &receiver(u64::MAX)) else {
+                return message[0] == whole;
+            };
+            let (header, payload_at) = Header::decode(&whole).unwrap();
+            let body = Body::Msg(Direction::Call, Chunks::default());
+            (header.xid, header.credits, header.body) == (plain.xid, plain.credits, body)
+                && direction == Direction::Call
+                && message[0] == whole[payload_at..]
+        }
     }
 
     #[test]
     fn another_xid_or_direction_inside_goes_the_long_way() {
-        let payload = Segments::from_iter([rpc(7, Direction::Call, 0)]);
-        for (xid, direction, plain) in [
-            (7, Direction::Call, true),
-            (8, Direction::Call, false),
-            (7, Direction::Reply, false),
+        for (xid, inside, takes_calls, plain) in [
+            (7, Direction::Call, true, true),
+            (8, Direction::Call, true, false),
+            (7, Direction::Reply, true, false),
+            (7, Direction::Call, false, false),
         ] {
-            let found = Plain { xid, credits: 3 }.matching(direction, &payload, u64::MAX);
-            assert_eq!(found.is_some(), plain, "{xid} {direction}");
+            let header = encode(&VersionTwo, Direction::Call, Plain { xid: 7, credits: 3 });
+            let whole: Bytes = [header, rpc(xid, inside, 0)].concat().into();
+            let mut message = Segments::from_iter([whole]);
+            let receiver = Receiver {
+                takes_calls,
+                ..receiver(u64::MAX)
+            };
+            let found = Plain::take_v2(&mut message, &receiver);
+            assert_eq!(found.is_some(), plain, "{xid} {inside} {takes_calls}");
+            let payload = Segments::from_iter([rpc(xid, inside, 0)]);
+            let found = Plain { xid: 7, credits: 3 }.matching(Direction::Call, &payload, u64::MAX);
+            assert_eq!(found.is_some(), plain || !takes_calls, "{xid} {inside}");
         }
     }
 }

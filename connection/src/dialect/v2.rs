@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments, put_words};
 use rpcrdma_chunks::proc;
 use rpcrdma_extension::{
-    DuplicateNumber, EndConfig, Extension, Extensions, OutgoingMessage, Refusal,
+    DuplicateNumber, EndConfig, Extension, Extensions, Heard, Kind, OutgoingMessage, Refusal,
 };
 use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
 use rpcrdma_v2::operations::{self, Routed};
@@ -166,6 +166,17 @@ pub struct VersionTwoSession {
 
 impl Session for VersionTwoSession {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
+        if let Some((direction, plain)) = Plain::take_v2(&mut message, receiver) {
+            let heard = Heard {
+                xid: plain.xid,
+                direction,
+                credits: plain.credits,
+                kind: Kind::Base(proc::MSG),
+            };
+            self.extensions.connected(Some(heard));
+            operations::route_base(&mut self.extensions, &heard);
+            return Incoming::Plain(direction, plain, message);
+        }
         let (header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -218,14 +229,8 @@ impl Session for VersionTwoSession {
             Direction::Reply if !receiver.makes_calls => {
                 bad(direction, None, "a reply to a server that makes no calls")
             }
-            Direction::Call => match plain(&header, &message, receiver.max_call) {
-                Some(plain) => Incoming::Plain(direction, plain, message),
-                None => call(header, message, receiver.max_call),
-            },
-            Direction::Reply => match plain(&header, &message, u64::MAX) {
-                Some(plain) => Incoming::Plain(direction, plain, message),
-                None => reply(header, message),
-            },
+            Direction::Call => call(header, message, receiver.max_call),
+            Direction::Reply => reply(header, message),
         }
     }
 
@@ -247,17 +252,6 @@ impl Session for VersionTwoSession {
 
     fn extensions_mut(&mut self) -> Option<&mut Extensions> {
         Some(&mut self.extensions)
-    }
-}
-
-/// Returns the fields of a header without chunks, if it belongs to the RPC message behind it.
-fn plain(header: &Header, payload: &Segments, max: u64) -> Option<Plain> {
-    let (xid, credits) = (header.xid, header.credits);
-    match &header.body {
-        Body::Msg(direction, chunks) if chunks.is_empty() => {
-            Plain { xid, credits }.matching(*direction, payload, max)
-        }
-        _ => None,
     }
 }
 
