@@ -194,7 +194,7 @@ pub(super) fn prepare(
 pub(super) fn prepare_candidate(
     source: PendingCall,
     (by, state): (usize, Option<u64>),
-    candidate: CallCandidate,
+    candidate: &CallCandidate,
     limits: &Limits,
     pool: &Pool,
     copied: &mut u64,
@@ -227,7 +227,7 @@ pub(super) fn prepare_candidate(
         source: Some(source),
         carrier: Some(Carrier {
             by,
-            plan: Some(candidate.plan),
+            plan: Some(candidate.plan.clone()),
             state,
             // A candidate without messages would take no credit.
             sends: candidate.cost.transmissions.max(1),

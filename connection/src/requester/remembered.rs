@@ -8,6 +8,8 @@
 //! Choices are remembered only if every extension that carries RPC messages has a
 //! [`plan_state`](rpcrdma_extension::TransferMode::plan_state).
 
+use std::sync::Arc;
+
 use rpcrdma_extension::CallToPlan;
 use smallvec::SmallVec;
 use transfer_plan::{ChunkLimits, Limits, ReplyNeed, Shape};
@@ -39,7 +41,7 @@ struct RememberedPlan {
     need: ReplyNeed,
     terms: Terms,
     states: ExtensionStates,
-    choice: CallChoice,
+    choice: Arc<CallChoice>,
 }
 
 /// The state on which a plan depends, besides the call.
@@ -96,7 +98,7 @@ impl RememberedPlans {
         call: &CallToPlan<'_>,
         may_invalidate: bool,
         states: &ExtensionStates,
-    ) -> Option<CallChoice> {
+    ) -> Option<Arc<CallChoice>> {
         let terms = Terms::of(call, may_invalidate);
         // Equal terms do not say that there are enough credits for the plan that was chosen, only
         // that both calls had the same number of useful ones. So the plan itself is asked as well.
@@ -117,14 +119,14 @@ impl RememberedPlans {
         call: &CallToPlan<'_>,
         may_invalidate: bool,
         states: ExtensionStates,
-        choice: &CallChoice,
+        choice: Arc<CallChoice>,
     ) {
         let plan = RememberedPlan {
             shape: call.shape.clone(),
             need: call.need.clone(),
             terms: Terms::of(call, may_invalidate),
             states,
-            choice: choice.clone(),
+            choice,
         };
         match self.plans.get_mut(self.next) {
             Some(oldest) => *oldest = plan,
@@ -163,8 +165,8 @@ mod tests {
         };
         let plan = plan_call(&shape, &need, &limits).unwrap();
         let mut plans = RememberedPlans::default();
-        let choice = CallChoice::Base(plan);
-        plans.remember(&with(64, 256), false, ExtensionStates::new(), &choice);
+        let choice = Arc::new(CallChoice::Base(plan));
+        plans.remember(&with(64, 256), false, ExtensionStates::new(), choice);
         let found = |call: &CallToPlan<'_>, invalidate| {
             plans
                 .find(call, invalidate, &ExtensionStates::new())

@@ -1,5 +1,7 @@
 //! Planning of calls, and allocation of their memory.
 
+use std::sync::Arc;
+
 use rdma::PoolExhausted;
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{CallCandidate, CallToPlan};
@@ -73,7 +75,7 @@ impl Requester {
             Some((by, candidate))
         });
         match claimed {
-            Some((by, candidate)) => self.start_candidate(shared, call, by, candidate, room),
+            Some((by, candidate)) => self.start_candidate(shared, call, by, &candidate, room),
             None => self.start_unclaimed(shared, call, room),
         }
     }
@@ -124,7 +126,7 @@ impl Requester {
         if let Some(states) = &states
             && let Some(choice) = self.remembered.find(&to_plan, may_invalidate, states)
         {
-            return self.start_chosen(shared, call, choice, room);
+            return self.start_chosen(shared, call, &choice, room);
         }
         let base = plan_call(shape, &call.need, &limits);
         let choice = match base {
@@ -145,11 +147,12 @@ impl Requester {
         };
         match choice {
             Ok(choice) => {
+                let choice = Arc::new(choice);
                 if let Some(states) = states {
                     self.remembered
-                        .remember(&to_plan, may_invalidate, states, &choice);
+                        .remember(&to_plan, may_invalidate, states, choice.clone());
                 }
-                self.start_chosen(shared, call, choice, room)
+                self.start_chosen(shared, call, &choice, room)
             }
             Err(error) => {
                 fail(shared, call.xid, error.to_string());
@@ -163,16 +166,16 @@ impl Requester {
         &mut self,
         shared: &mut Shared,
         call: PendingCall,
-        choice: CallChoice,
+        choice: &CallChoice,
         room: usize,
     ) -> Started {
         match choice {
             CallChoice::Extension(by, candidate) => {
-                self.start_candidate(shared, call, by, candidate, room)
+                self.start_candidate(shared, call, *by, candidate, room)
             }
             CallChoice::Base(plan) => {
                 let plain = plan.is_plain(&call.need);
-                self.start_base(shared, call, &plan, room);
+                self.start_base(shared, call, plan, room);
                 if plain { Started::GoOn } else { Started::First }
             }
         }
@@ -222,7 +225,7 @@ impl Requester {
         shared: &mut Shared,
         call: PendingCall,
         by: usize,
-        candidate: CallCandidate,
+        candidate: &CallCandidate,
         room: usize,
     ) -> Started {
         let xid = call.xid;
