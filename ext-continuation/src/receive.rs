@@ -4,6 +4,7 @@
 use std::any::Any;
 
 use bytes::Bytes;
+use onc_rpc::Message;
 use rpcrdma_ext_send_ddp::{DirectedItem, DirectedSet, Location, PlacedItem, check_ranges};
 use rpcrdma_extension::{
     IncomingCall, IncomingReply, Outbox, Part, ReceivedMessage, Refusal, Transferred, Whole,
@@ -178,8 +179,13 @@ impl Transmit {
         }
         check_request(&request)?;
         let count = check_count(op, request.count, self.config.max_call_transmissions())?;
-        let payload = request.payload;
-        self.begin(op, Lead::Request(request), count, payload, out)
+        let part = self.first_part(op, request.payload)?;
+        let id = GroupHeader::new(op, count);
+        if count > 1 {
+            return self.begin(op, Group::new(id, Lead::Request(request)), part, out);
+        }
+        let message = self.joined(&id, &request.items, &Whole::One(part))?;
+        deliver_call(&id, request, message, out)
     }
 
     fn response(
@@ -202,30 +208,39 @@ impl Transmit {
         let writes = returned(sent, &response.items).map_err(discard)?;
         let most = sent.reserved.saturating_add(1);
         let count = check_count(op, response.count, most)?;
-        let payload = response.payload;
-        self.begin(op, Lead::Response(response, writes), count, payload, out)
+        let part = self.first_part(op, response.payload)?;
+        let id = GroupHeader::new(op, count);
+        if count > 1 {
+            let lead = Lead::Response(response, writes);
+            return self.begin(op, Group::new(id, lead), part, out);
+        }
+        let message = self.joined(&id, &response.items, &Whole::One(part))?;
+        self.deliver_reply(&id, writes, message, out)
     }
 
+    /// Returns the first transmission of a message, which can begin again after errors.
+    fn first_part<'a>(
+        &mut self,
+        op: &ReceivedMessage<'a>,
+        payload: u32,
+    ) -> Result<Part<&'a [Bytes]>, OperationError> {
+        self.resume(op.xid, op.direction);
+        part(op, payload).map_err(|fault| fault_in(op, 0, fault))
+    }
+
+    /// Keeps the first transmission of a group of several.
     fn begin(
         &mut self,
         op: &ReceivedMessage<'_>,
-        lead: Lead,
-        count: u32,
-        payload: u32,
+        mut group: Group,
+        part: Part<&[Bytes]>,
         out: &mut Outbox<'_>,
     ) -> Result<(), OperationError> {
-        self.resume(op.xid, op.direction);
-        let part = part(op, payload).map_err(|fault| fault_in(op, 0, fault))?;
-        let id = GroupHeader::new(op, count);
-        if count > 1 {
-            let mut group = Group::new(id, lead);
-            let added = group.add(part, 0, self.held(&part));
-            added.map_err(|fault| fault_in(op, 0, fault))?;
-            self.incoming = Some(group);
-            out.parts_follow();
-            return Ok(());
-        }
-        self.complete(id, lead, &Whole::One(part), out)
+        let added = group.add(part, 0, self.held(&part));
+        added.map_err(|fault| fault_in(op, 0, fault))?;
+        self.incoming = Some(group);
+        out.parts_follow();
+        Ok(())
     }
 
     fn continuation(
@@ -270,7 +285,7 @@ impl Transmit {
         let Group { id, lead, parts } = group;
         let whole = parts.finish(part);
         let whole = whole.map_err(|_| fault_in(op, cont.number, Fault::Continuation))?;
-        self.complete(id, lead, &whole, out)
+        self.complete(&id, lead, &whole, out)
     }
 
     /// Returns the bytes of receive memory that a transmission holds while the rest of its group is
@@ -286,59 +301,57 @@ impl Transmit {
     /// Delivers the message of a complete group.
     fn complete(
         &mut self,
-        id: GroupHeader,
+        id: &GroupHeader,
         lead: Lead,
         whole: &Whole<'_>,
         out: &mut Outbox<'_>,
     ) -> Result<(), OperationError> {
-        let message = whole.message(&self.frame, lead.items(), self.config.max_message);
-        let message = message.map_err(|bad| {
+        let message = self.joined(id, lead.items(), whole)?;
+        match lead {
+            Lead::Request(request) => deliver_call(id, request, message, out),
+            Lead::Response(_, writes) => self.deliver_reply(id, writes, message, out),
+        }
+    }
+
+    /// Returns the RPC message of a complete group with these items.
+    fn joined(
+        &self,
+        id: &GroupHeader,
+        items: &[PlacedItem],
+        whole: &Whole<'_>,
+    ) -> Result<Message, OperationError> {
+        let message = whole.message(&self.frame, items, self.config.max_message);
+        message.map_err(|bad| {
             let (number, fault) = fault(bad, whole.last_number(&self.frame));
             let lead = id.lead();
             let bad = TransmissionId { number, ..lead };
             let lead = (number > 0).then_some(lead);
             OperationError::Reported(Report { bad, lead, fault })
-        })?;
-        let agrees = check_payload(id.xid, id.direction, &message);
-        let GroupHeader {
-            xid,
-            credits,
-            count: transmissions,
-            ..
-        } = id;
-        match lead {
-            Lead::Request(request) => {
-                if agrees.is_err() {
-                    return Err(Malformed::Rule("header and RPC message do not agree").into());
-                }
-                let (chunks, context) = incoming(request);
-                out.transferred(Transferred::Call(IncomingCall {
-                    xid,
-                    requested: credits,
-                    transmissions,
-                    message,
-                    chunks,
-                    context,
-                }));
-            }
-            Lead::Response(_, writes) => {
-                let discard = |reason| OperationError::Refused(Refusal::Discard(reason));
-                if agrees.is_err() {
-                    return Err(discard("header and RPC message do not agree"));
-                }
-                // The call can end while its reply arrives.
-                if transmissions > 1 && self.outstanding.get(xid).is_none() {
-                    return Err(discard("reply without an outstanding call"));
-                }
-                out.transferred(Transferred::Reply(IncomingReply {
-                    xid,
-                    granted: credits,
-                    transmissions,
-                    message,
-                    writes,
-                }));
-            }
+        })
+    }
+
+    fn deliver_reply(
+        &self,
+        id: &GroupHeader,
+        writes: WrittenItems,
+        message: Message,
+        out: &mut Outbox<'_>,
+    ) -> Result<(), OperationError> {
+        let discard = |reason| OperationError::Refused(Refusal::Discard(reason));
+        if check_payload(id.xid, id.direction, &message).is_err() {
+            return Err(discard("header and RPC message do not agree"));
         }
+        // The call can end while its reply arrives.
+        if id.count > 1 && self.outstanding.get(id.xid).is_none() {
+            return Err(discard("reply without an outstanding call"));
+        }
+        out.transferred(Transferred::Reply(IncomingReply {
+            xid: id.xid,
+            granted: id.credits,
+            transmissions: id.count,
+            message,
+            writes,
+        }));
         Ok(())
     }
 
@@ -471,6 +484,27 @@ fn check_segment(segment: &Segment) -> Result<(), Malformed> {
 /// directions in order.
 fn directed(sets: &[DirectedSet]) -> impl Iterator<Item = &DirectedItem> {
     sets.iter().flat_map(|set| &set.items)
+}
+
+fn deliver_call(
+    id: &GroupHeader,
+    request: Request,
+    message: Message,
+    out: &mut Outbox<'_>,
+) -> Result<(), OperationError> {
+    if check_payload(id.xid, id.direction, &message).is_err() {
+        return Err(Malformed::Rule("header and RPC message do not agree").into());
+    }
+    let (chunks, context) = incoming(request);
+    out.transferred(Transferred::Call(IncomingCall {
+        xid: id.xid,
+        requested: id.credits,
+        transmissions: id.count,
+        message,
+        chunks,
+        context,
+    }));
+    Ok(())
 }
 
 /// Returns the chunks of a request, and the context for planning its reply.
