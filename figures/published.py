@@ -234,7 +234,7 @@ def receives(data, near):
         "at both ends and the memory that these take for one connection (`rpcrdma compare --device sim --receives "
         f"{LENGTHS} --ops write --delay 1ms`; lengths between take what the line above says):")
     after = (
-        "A message in more Sends than the 64 credits would have to wait for more of them, and in version 2 of 2016 cannot be: with "
+        "A message in more Sends than the 64 credits would have to wait for more of them, and version 2 of 2016 has none: with "
         f"12 KiB, 1 MiB is at least {-(-(1 << 20) // (12 << 10))} Sends, and it is fetched by an RDMA Read. So it is with all of these lengths where a round trip "
         "takes less time than to copy the data, here over a link of 5 µs each way. The sender chooses by the round-trip time that it "
         "is told (`--delay`, or `link-delay` in `--costs`); it measures none. "

@@ -580,9 +580,14 @@ fn by_default_linux_own_way_is_the_baseline_and_ratios_have_intervals() {
     for part in [equal, memory, "one call at a time, WRITEs unstable"] {
         assert!(said.contains(part), "no {part:?}: {finished:#?}");
     }
-    // All of it is seen at once.
+    // All of it is seen at once. What other work disturbed takes more words.
+    let most = if said.contains("repeat when idle") {
+        41
+    } else {
+        40
+    };
     let lines: Vec<&str> = finished.stdout.lines().collect();
-    assert!(lines.len() <= 40, "{} lines: {finished:#?}", lines.len());
+    assert!(lines.len() <= most, "{} lines: {finished:#?}", lines.len());
     let widest = lines.iter().map(|line| line.chars().count()).max();
     assert!(widest <= Some(100), "{finished:#?}");
     for mode in ["tcp", "v1-inv", "v1-long", "v2-cont", "v2-ddp-cont"] {

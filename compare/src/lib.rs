@@ -338,7 +338,7 @@ impl Measured {
             return Vec::new();
         }
         let mut lines = answer::legend(&self.rows);
-        lines.push("`--receives`: equal receives; `--full`: all; `--help`: more.".to_owned());
+        lines.push("More: `--help`, `--full`, `--receives`.".to_owned());
         lines
     }
 

@@ -90,7 +90,7 @@ fn columns(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
         format!(" x RTT {}: over a link with that.", rtt(delay))
     });
     format!(
-        "trips: {trips}. wake: of client/server from sleep. reg: by the client for a call; \
+        "trips: {trips}. wake: of client/server. reg: by the client for a call; \
          other buffers before. {}{}.{link}",
         match is_simulated(rows) {
             true => "copied B: bytes copied, both ends",
@@ -102,7 +102,7 @@ fn columns(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
             .device_kind
             .is_some_and(|kind| kind.contains("software"))
         {
-            true => ", with the software adapter",
+            true => " and the software adapter",
             false => "",
         },
     )

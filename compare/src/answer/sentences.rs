@@ -187,7 +187,7 @@ fn memory(pair: &Pair<'_>) -> Option<String> {
     let had = had.map(|(one, other)| format!("; {length} take {}", both(one, other)));
     (!ways.is_empty()).then(|| {
         format!(
-            "Least receives for 1 round trip, and memory for a connection, client + server: {}{}.",
+            "Least receives for 1 round trip (memory of a connection, client + server): {}{}.",
             ways.join(", "),
             had.unwrap_or_default()
         )
@@ -245,7 +245,7 @@ fn dearer(pairs: &[Pair<'_>]) -> Vec<String> {
         let sends = pair.v2.sends?;
         (v2 - v1 > 0.5).then(|| {
             let (v1, v2, sends) = (count(Some(v1)), count(Some(v2)), count(Some(sends)));
-            format!("{v2} times, on an adapter up to {sends}, its Sends; version 1 {v1}")
+            format!("{v2} times, on an adapter up to {sends}; version 1 {v1}")
         })
     });
     let longer = longer.map(|list| format!("Version 2 takes longer for {list}."));
@@ -271,7 +271,7 @@ fn obtained(pairs: &[Pair<'_>]) -> Option<String> {
             let points = row.latency_over_delay.as_ref()?;
             let over = points.iter().find(|point| point.delay_us == link)?;
             let added = (over.p50_us - row.p50_us?) / 1e3;
-            Some(format!("{added:.2} by {}", row.conveyance))
+            Some(format!("{added:.2} ({})", row.conveyance))
         })
         .collect();
     (!added.is_empty()).then(|| {

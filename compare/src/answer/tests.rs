@@ -112,7 +112,7 @@ fn what_version_2_costs_is_said_as_well() {
         said[2..],
         [
             "Version 2 takes longer for 8 KiB WRITE (1.13).",
-            "It wakes more for 8 KiB WRITE (13.3 times, on an adapter up to 18, its Sends; version 1 3).",
+            "It wakes more for 8 KiB WRITE (13.3 times, on an adapter up to 18; version 1 3).",
         ]
     );
 }
@@ -215,9 +215,8 @@ fn no_way_is_said_to_win_by_its_receives_alone() {
              would differ.",
             "With equal receives of 65 KiB, versions 1 and 2 both take 1 round trip, version 2 1.09 of \
              the time (1.08 to 1.11).",
-            "Least receives for 1 round trip, and memory for a connection, client + server: 9 KiB by \
-             version 1 (1.2 MiB + 630 KiB), 4 KiB by v2-cont (536 KiB + 280 KiB); 65 KiB take 8.5 MiB + \
-             4.4 MiB.",
+            "Least receives for 1 round trip (memory of a connection, client + server): 9 KiB by version 1 \
+             (1.2 MiB + 630 KiB), 4 KiB by v2-cont (536 KiB + 280 KiB); 65 KiB take 8.5 MiB + 4.4 MiB.",
         ]
     );
     rows[2].round_trips = Some(2.03);
@@ -270,8 +269,8 @@ fn what_the_link_adds_is_said() {
     rows[0].p50_us = Some(61.0);
     assert_eq!(
         sentences(&rows).last().unwrap(),
-        "RTT 2 ms adds to NULL, in ms: 2.05 by tcp, 2.06 by v1-inv, 2.06 by v1-long, 2.06 by v2-cont, \
-         2.06 by v2-ddp-cont."
+        "RTT 2 ms adds to NULL, in ms: 2.05 (tcp), 2.06 (v1-inv), 2.06 (v1-long), 2.06 (v2-cont), 2.06 \
+         (v2-ddp-cont)."
     );
     rows[0].round_trips = None;
     assert!(!sentences(&rows).concat().contains("adds to"));
