@@ -55,7 +55,10 @@ fn operations_arrive_whether_others_have_ended_or_not() {
     let last = times.last().unwrap().as_secs_f64();
     assert!((0.8..1.2).contains(&last), "{last}");
     assert!(times.is_sorted());
-    let (within, _) = driven(Pace::Arrivals(1000.0), Until::Elapsed(Duration::from_millis(500)));
+    let (within, _) = driven(
+        Pace::Arrivals(1000.0),
+        Until::Elapsed(Duration::from_millis(500)),
+    );
     assert!(within.iter().zip(&times).all(|(one, other)| one == other));
     assert!((400..600).contains(&within.len()), "{}", within.len());
 }

@@ -3,8 +3,7 @@
 use clap::{Arg, Command};
 use rpcrdma_setup::catalog::Catalog;
 
-use super::compare::ViaParser;
-use super::tuning::SetParser;
+use super::tuning::{SetParser, ViaParser};
 
 /// Returns the command line with options that know what is in the catalog, and say so in their help.
 pub(super) fn known(command: Command, catalog: &Catalog) -> Command {

@@ -98,7 +98,8 @@ pub async fn drive(
                     }
                 }
                 if flying.len() >= MOST_WAITING {
-                    let why = format!("{MOST_WAITING} operations wait: they arrive faster than they end");
+                    let why =
+                        format!("{MOST_WAITING} operations wait: they arrive faster than they end");
                     return Err(Failed::new("arrivals", why));
                 }
                 flying.push(perform(begun, at));

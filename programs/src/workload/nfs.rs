@@ -181,11 +181,7 @@ fn name(workload: &dyn Workload, server: Server<'_>) -> String {
 }
 
 /// Creates a file, or finds it. Returns its handle.
-async fn create(
-    server: Server<'_>,
-    dir: FileHandle,
-    name: String,
-) -> Result<FileHandle, Failed> {
+async fn create(server: Server<'_>, dir: FileHandle, name: String) -> Result<FileHandle, Failed> {
     let args = CreateArgs {
         place: DirOp {
             dir,
@@ -225,7 +221,9 @@ mod tests {
     fn a_record_is_divided_into_calls_of_the_longest_transfer() {
         let pieces = |op: Op| -> Vec<(u32, u32)> {
             let size = op.size().unwrap_or_default();
-            (0..u64::from(op.calls())).map(|number| piece(size, number)).collect()
+            (0..u64::from(op.calls()))
+                .map(|number| piece(size, number))
+                .collect()
         };
         assert_eq!(pieces(Op::Read(1)), [(0, 1)]);
         assert_eq!(pieces(Op::Write(MAX_TRANSFER)), [(0, MAX_TRANSFER)]);
