@@ -97,7 +97,7 @@ struct Earlier {
 
 impl Probing {
     /// Returns what went over the connection until the server refused the present version.
-    fn earlier(&self) -> Earlier {
+    fn earlier_counts(&self) -> Earlier {
         let Earlier { sent, received } = self.earlier;
         let sent = sent.wrapping_add(u32::from(self.asked));
         Earlier { sent, received }
@@ -134,7 +134,7 @@ impl Listening {
     /// continue in any version that the error names. In a version whose credits count all messages
     /// of the connection, the value must allow one more message (version-two-07, sections 4.2.1,
     /// 4.3.2 and 7). In the other versions, it is a number of calls.
-    fn credit(&self) -> u32 {
+    fn refusal_credit(&self) -> u32 {
         let protocols = &self.config.options.protocols;
         let mut accepted = protocols.dialects(|version| self.accepts.contains(version));
         match accepted.any(|dialect| matches!(dialect.accounting(), Accounting::Messages(_))) {
@@ -218,7 +218,7 @@ impl Connection {
             other => {
                 if let Some(open) = self.open_mut() {
                     open.shared.flow.set_now(now);
-                    handle_work(open, other);
+                    pass_answer(open, other);
                 }
             }
         }
@@ -308,7 +308,7 @@ impl Connection {
     /// messages (version-two-07), to three messages. The peer may still use what it was granted before.
     pub fn limit_grant(&mut self, credits: u32) {
         if let Phase::Open(open) = &mut self.phase {
-            open.shared.flow.limit(credits);
+            open.shared.flow.limit_grants(credits);
         }
     }
 
@@ -368,7 +368,7 @@ impl Connection {
             Phase::Connecting(connecting) => connecting.pending.append(calls),
             Phase::Probing(probing) => probing.pending.append(calls),
             Phase::Ended(ended) => ended.pending.append(calls),
-            Phase::Open(open) => open.take_over(calls),
+            Phase::Open(open) => open.add_pending(calls),
             Phase::Listening(_) => {}
         }
     }
@@ -425,7 +425,7 @@ impl Connection {
                     }
                     None => {
                         let reason = format!("version {versions} is not implemented");
-                        return self.not_opened(reason, pending);
+                        return self.end_unopened(reason, pending);
                     }
                 };
                 self.decision = Some(decision);
@@ -439,10 +439,10 @@ impl Connection {
                         // The first messages of the extensions go before all calls, whose limits
                         // they may settle.
                         open.begin();
-                        open.take_over(pending);
+                        open.add_pending(pending);
                         self.phase = Phase::Open(Box::new(open));
                     }
-                    Err(reason) => self.not_opened(reason, pending),
+                    Err(reason) => self.end_unopened(reason, pending),
                 }
             }
         }
@@ -467,12 +467,12 @@ impl Connection {
                     pending,
                 }));
             }
-            Err(reason) => self.not_opened(reason, pending),
+            Err(reason) => self.end_unopened(reason, pending),
         }
     }
 
     /// Closes a connection that cannot speak the version that was decided.
-    fn not_opened(&mut self, reason: String, pending: PendingCalls) {
+    fn end_unopened(&mut self, reason: String, pending: PendingCalls) {
         self.decision = None;
         self.phase = Phase::ended(pending);
         self.close(reason);
@@ -510,7 +510,7 @@ impl Connection {
                     ProbeAnswer::AskFor(version) => self.ask_again(version),
                     ProbeAnswer::Unrelated => {
                         if let Some(requester) = &mut probing.open.requester {
-                            requester.discard(&"no answer to the first message");
+                            requester.count_discarded(&"no answer to the first message");
                         }
                     }
                 }
@@ -581,7 +581,7 @@ impl Connection {
                 listening.counters.errors_sent += 1;
                 listening.received = listening.received.wrapping_add(1);
                 listening.sent = listening.sent.wrapping_add(1);
-                let message: Bytes = answer.encode(listening.credit());
+                let message: Bytes = answer.encode(listening.refusal_credit());
                 self.actions.push_back(Action::plain_send(message));
             }
             FirstMessage::Discard => {
@@ -599,7 +599,7 @@ impl Connection {
         let Phase::Probing(probing) = self.phase.take() else {
             return;
         };
-        let earlier = probing.earlier();
+        let earlier = probing.earlier_counts();
         let probe = probing.probe.again(version);
         let opened = reopen(probing.open, version, probe.xid(), earlier);
         self.start_probe(opened, probe, earlier, probing.pending);
@@ -612,7 +612,7 @@ impl Connection {
         };
         self.decision = Some(decision);
         self.actions.push_back(Action::Decided(decision));
-        let earlier = probing.earlier();
+        let earlier = probing.earlier_counts();
         let Probing {
             open: mut opened,
             pending,
@@ -627,10 +627,10 @@ impl Connection {
         if version != opened.shared.dialect.version() {
             opened = match reopen(opened, version, 0, earlier) {
                 Ok(open) => open,
-                Err(reason) => return self.not_opened(reason, pending),
+                Err(reason) => return self.end_unopened(reason, pending),
             };
         }
-        opened.take_over(pending);
+        opened.add_pending(pending);
         self.phase = Phase::Open(Box::new(opened));
     }
 
@@ -670,8 +670,8 @@ impl Connection {
         let mut freed = rdma::shrink(&mut self.actions);
         if let Phase::Open(open) = &mut self.phase {
             freed += rdma::shrink(&mut open.shared.actions);
-            freed += open.requester.as_mut().map_or(0, Requester::give_back);
-            freed += open.responder.as_mut().map_or(0, Responder::give_back);
+            freed += open.requester.as_mut().map_or(0, Requester::shrink);
+            freed += open.responder.as_mut().map_or(0, Responder::shrink);
         }
         freed
     }
@@ -694,18 +694,18 @@ impl Connection {
 }
 
 /// Passes the answer to an action to the requester or the responder, whichever emitted the action.
-fn handle_work(open: &mut Open, event: Event) {
+fn pass_answer(open: &mut Open, event: Event) {
     let shared = &mut open.shared;
     match (event, &mut open.requester, &mut open.responder) {
         (Event::Registered { id, result }, Some(requester), _) => {
-            requester.registered(shared, id, result);
+            requester.registration_answered(shared, id, result);
         }
         (Event::Reclaimed { id, region }, Some(requester), _) => {
-            requester.reclaimed(shared, id, region);
+            requester.memory_reclaimed(shared, id, region);
         }
         (Event::ReceivesPosted { id, posted }, Some(requester), _) => match id.0 {
-            ReceivesFor::Callbacks => requester.reverse_receives(shared, posted),
-            ReceivesFor::Reply(call) => requester.reply_receives(shared, call, posted),
+            ReceivesFor::Callbacks => requester.callback_receives_posted(shared, posted),
+            ReceivesFor::Reply(call) => requester.reply_receives_posted(shared, call, posted),
             // Handled before, in every phase.
             ReceivesFor::Connection => {}
         },

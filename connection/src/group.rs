@@ -90,7 +90,7 @@ impl Group {
             );
             // The last message ends the call at the requester, which then has no use for the handle.
             let invalidate = invalidate.take_if(|_| index == last);
-            shared.push_send(direction, gather, invalidate, index < last);
+            shared.queue_send(direction, gather, invalidate, index < last);
         }
     }
 }

@@ -72,7 +72,7 @@ pub(crate) fn flatten(
 }
 
 /// Removes and returns the first `len` bytes of a gather list.
-pub(crate) fn take(gather: &mut Segments, mut len: usize) -> Segments {
+pub(crate) fn split_front(gather: &mut Segments, mut len: usize) -> Segments {
     let mut taken = Segments::new();
     let mut whole = 0;
     for piece in gather.iter_mut() {
@@ -138,7 +138,7 @@ mod tests {
             let whole = parts.concat();
             let mut rest: Segments = parts.into_iter().map(Bytes::from).collect();
             let at = usize::from(at) % (whole.len() + 1);
-            let head = take(&mut rest, at);
+            let head = split_front(&mut rest, at);
             let head_ok = head.concat() == whole[..at];
             head_ok && rest.concat() == whole[at..]
         }

@@ -243,9 +243,9 @@ impl Open {
         // The handle that came with a reply is handled together with its call. The handle that came
         // with any other message can belong to any call.
         if !is_reply && let Some(requester) = &mut self.requester {
-            requester.invalidated(shared, None, invalidated);
+            requester.handle_invalidated(shared, None, invalidated);
         }
-        self.act_upon(incoming, invalidated);
+        self.dispatch(incoming, invalidated);
         if self.shared.has_extensions {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
@@ -257,7 +257,7 @@ impl Open {
         }
         // What waited for credits leaves last: it may be the rest of a message in several parts, of
         // which the last actions were a part.
-        self.shared.flow.release(&mut self.shared.actions);
+        self.shared.flow.release_queued(&mut self.shared.actions);
     }
 
     /// Handles a message of which only the beginning is here, because there is no memory for the
@@ -275,7 +275,7 @@ impl Open {
             return false;
         }
         if let Some(requester) = &mut self.requester {
-            requester.invalidated(shared, None, invalidated);
+            requester.handle_invalidated(shared, None, invalidated);
         }
         self.note_incomplete(now);
         // Messages of extensions go first, as in `received`.
@@ -285,7 +285,7 @@ impl Open {
         true
     }
 
-    fn act_upon(&mut self, incoming: Incoming, invalidated: Option<Stag>) {
+    fn dispatch(&mut self, incoming: Incoming, invalidated: Option<Stag>) {
         let Self {
             shared,
             requester,
@@ -294,39 +294,39 @@ impl Open {
         } = self;
         match (incoming, requester, responder) {
             (Incoming::Plain(Direction::Call, header, payload), _, Some(responder)) => {
-                responder.take_plain(shared, header, payload);
+                responder.plain_call_received(shared, header, payload);
             }
             (Incoming::Plain(Direction::Reply, header, payload), Some(requester), _) => {
-                requester.take_plain(shared, header, payload, invalidated);
+                requester.plain_reply_received(shared, header, payload, invalidated);
             }
-            (Incoming::Call(call), _, Some(responder)) => responder.take(shared, call),
+            (Incoming::Call(call), _, Some(responder)) => responder.call_received(shared, call),
             (Incoming::Reply(reply), Some(requester), _) => {
-                requester.take(shared, reply, invalidated);
+                requester.reply_received(shared, reply, invalidated);
             }
             (Incoming::Handled(Direction::Call, Some(credits)), _, Some(_)) => {
                 shared.flow.credits_requested(credits);
             }
             (Incoming::Handled(Direction::Reply, Some(credits)), Some(_), _) => {
-                shared.flow.granted(credits);
+                shared.flow.apply_grant(credits);
             }
             (Incoming::Unusable { xid, reason }, Some(requester), _) => {
-                requester.unusable(shared, xid, reason);
+                requester.reply_unusable(shared, xid, reason);
             }
-            (Incoming::Bad(direction, bad), ..) => self.refuse(direction, &bad),
+            (Incoming::Bad(direction, bad), ..) => self.refuse_message(direction, &bad),
             // A dialect decodes only what the receiver can take.
             _ => {}
         }
     }
 
     /// Discards a bad message, and sends the error message that it calls for, if any.
-    fn refuse(&mut self, direction: Direction, bad: &BadMessage) {
+    fn refuse_message(&mut self, direction: Direction, bad: &BadMessage) {
         let is_server = self.shared.config.role.side() == Side::Server;
         match (&mut self.requester, &mut self.responder) {
             (_, Some(responder)) if is_server || direction == Direction::Call => {
-                responder.refuse(&mut self.shared, bad);
+                responder.refuse_message(&mut self.shared, bad);
             }
             (Some(requester), _) => {
-                requester.discard(&bad.reason);
+                requester.count_discarded(&bad.reason);
                 if let Some(answer) = &bad.answer {
                     self.shared.send_error(answer);
                 }
@@ -367,7 +367,7 @@ impl Open {
                 responder.send_gathered(&mut self.shared);
             }
             if let Some(requester) = &mut self.requester {
-                requester.pump(&mut self.shared, room);
+                requester.start_calls(&mut self.shared, room);
             }
             if self.shared.actions.is_empty() && !self.run_extensions() {
                 // Other messages carry credits, too.
@@ -385,7 +385,10 @@ impl Open {
         let Some(extensions) = self.shared.session.extensions() else {
             return false;
         };
-        let answered = self.requester.as_ref().is_some_and(Requester::has_answered);
+        let answered = self
+            .requester
+            .as_ref()
+            .is_some_and(Requester::has_answered_group);
         (extensions.has_action() || answered) && self.run_all_extensions()
     }
 
@@ -394,7 +397,7 @@ impl Open {
         let mut any = false;
         while let Some(action) = self.next_extension_action() {
             any = true;
-            self.extension_wants(action);
+            self.execute_extension_action(action);
         }
         any
     }
@@ -402,14 +405,14 @@ impl Open {
     fn next_extension_action(&mut self) -> Option<ExtensionAction> {
         let extensions = self.shared.session.extensions_mut()?;
         if let Some(requester) = &mut self.requester {
-            while let Some(calls) = requester.next_answered() {
+            while let Some(calls) = requester.next_answered_group() {
                 extensions.replies_arrived(calls);
             }
         }
         extensions.next_action()
     }
 
-    fn extension_wants(&mut self, action: ExtensionAction) {
+    fn execute_extension_action(&mut self, action: ExtensionAction) {
         match action {
             ExtensionAction::Send(message) => self.shared.send_extension_message(message),
             ExtensionAction::ReplaceReceives { size } => {
@@ -429,7 +432,7 @@ impl Open {
                 }
             }
             ExtensionAction::LimitsChanged => self.limits_changed(),
-            ExtensionAction::Transferred { by, transferred } => self.carried(by, transferred),
+            ExtensionAction::Transferred { by, transferred } => self.transferred(by, transferred),
         }
     }
 
@@ -452,7 +455,7 @@ impl Open {
 
     /// Handles an RPC message, or a report about one, that arrived in messages of the extension
     /// with number `by`.
-    fn carried(&mut self, by: usize, carried: Transferred) {
+    fn transferred(&mut self, by: usize, carried: Transferred) {
         let shared = &mut self.shared;
         let both = shared.dialect.extensions_carry_callbacks();
         let (requester, responder) = match shared.config.role.side() {
@@ -462,10 +465,10 @@ impl Open {
         };
         match (carried, requester, responder) {
             (Transferred::Reply(reply), Some(requester), _) => {
-                requester.take_carried(shared, Some(by), reply);
+                requester.carried_reply_received(shared, Some(by), reply);
             }
             (Transferred::AnyReply(reply), Some(requester), _) => {
-                requester.take_carried(shared, None, reply);
+                requester.carried_reply_received(shared, None, reply);
             }
             (
                 Transferred::Rejected {
@@ -475,15 +478,15 @@ impl Open {
                 },
                 Some(requester),
                 _,
-            ) => requester.rejected(shared, xid, &reason),
+            ) => requester.carried_call_rejected(shared, xid, &reason),
             (Transferred::Unusable { xid, reason }, Some(requester), _) => {
-                requester.unusable(shared, xid, reason);
+                requester.reply_unusable(shared, xid, reason);
             }
             (Transferred::Call(call), _, Some(responder)) => {
-                responder.take_carried(shared, by, call);
+                responder.carried_call_received(shared, by, call);
             }
             (Transferred::BaseCall { call, handle }, _, Some(responder)) => {
-                responder.take_joined(shared, call, handle);
+                responder.joined_call_received(shared, call, handle);
             }
             (
                 Transferred::Rejected {
@@ -493,7 +496,7 @@ impl Open {
                 },
                 _,
                 Some(responder),
-            ) => responder.rejected(shared, xid, &reason),
+            ) => responder.reply_rejected(shared, xid, &reason),
             // The server that made it has to learn that it has ended.
             (
                 Transferred::Call(IncomingCall { xid, .. })
@@ -553,9 +556,9 @@ impl Open {
     }
 
     /// Takes the calls that a client's upper layer made before the version was known.
-    pub(crate) fn take_over(&mut self, calls: PendingCalls) {
+    pub(crate) fn add_pending(&mut self, calls: PendingCalls) {
         if let Some(requester) = &mut self.requester {
-            requester.take_over(&mut self.shared, calls);
+            requester.add_pending(&mut self.shared, calls);
         }
     }
 

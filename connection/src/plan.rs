@@ -227,7 +227,7 @@ pub(crate) struct LastReply {
 }
 
 impl LastReply {
-    fn holds(&self, base: Option<u64>, candidates: &[ReplyCandidate]) -> bool {
+    fn still_holds(&self, base: Option<u64>, candidates: &[ReplyCandidate]) -> bool {
         let mut pairs = self.plans.iter().zip(candidates);
         self.base == base
             && self.plans.len() == candidates.len()
@@ -249,7 +249,7 @@ pub(crate) fn choose_reply(
     // the same ones.
     let mut candidates = mode.plan_reply(reply);
     let base_len = base.map(ReplyPlan::send_len);
-    if !last.holds(base_len, &candidates) {
+    if !last.still_holds(base_len, &candidates) {
         *last = LastReply {
             base: base_len,
             plans: candidates.iter().map(|one| one.plan.clone()).collect(),
@@ -305,7 +305,7 @@ pub(crate) fn is_cheaper(
     // The choice is remembered where the lengths tell all of the plan.
     let in_payload = |(_, how): &(_, _)| *how == ReplyItem::InPayload;
     let base_len = plan.items.iter().all(in_payload).then(|| plan.send_len());
-    if base_len.is_some() && last.holds(base_len, std::slice::from_ref(candidate)) {
+    if base_len.is_some() && last.still_holds(base_len, std::slice::from_ref(candidate)) {
         return last.chosen.is_some();
     }
     let is_cheaper = costs_less(candidate, reply, plan, costs);

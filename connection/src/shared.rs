@@ -156,12 +156,12 @@ impl Shared {
     ) {
         // The header is a piece of its own: the payload is sent from where the upper layer has it.
         payload.insert(0, header);
-        self.push_send(direction, payload, invalidate, false);
+        self.queue_send(direction, payload, invalidate, false);
     }
 
     /// Sends a message of a call or reply, as soon as the peer can receive it. `more` says that the
     /// next message of the same call or reply follows at once.
-    pub(crate) fn push_send(
+    pub(crate) fn queue_send(
         &mut self,
         direction: Direction,
         gather: Segments,

@@ -125,7 +125,7 @@ fn v2_s5_one_call_until_a_reply_grants_more() {
     // call.
     credits.replied_group(20, Some(0));
     assert_eq!((credits.limit(), credits.in_flight()), (1, 0));
-    credits.granted(5);
+    credits.apply_grant(5);
     assert_eq!(credits.available(), 5);
 }
 

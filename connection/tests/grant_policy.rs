@@ -260,17 +260,20 @@ fn grants_are_not_answered_with_grants_and_a_peer_without_credits_is_told() {
         let credit = ends[at].credit(advertised);
         ends[1 - at].take_received(credit, false).unwrap();
     }
-    assert!(ends[0].due_by(advertised, always));
-    assert!(!ends[0].due_by(advertised, never), "two are left");
+    assert!(ends[0].limit_is_due_by(advertised, always));
+    assert!(!ends[0].limit_is_due_by(advertised, never), "two are left");
     assert!(ends[0].take_grant());
     let credit = ends[0].credit(advertised);
     ends[1].take_received(credit, true).unwrap();
-    assert!(!ends[1].due_by(advertised, always), "for a grant alone");
+    assert!(
+        !ends[1].limit_is_due_by(advertised, always),
+        "for a grant alone"
+    );
     while ends[0].take_send() {
         let credit = ends[0].credit(advertised);
         ends[1].take_received(credit, false).unwrap();
     }
-    assert!(ends[1].due_by(advertised, never), "none is left");
+    assert!(ends[1].limit_is_due_by(advertised, never), "none is left");
 }
 
 /// A policy learns when calls begin and end, how many are in progress, the time, and the most that

@@ -169,11 +169,11 @@ fn wg_s4_2_1_a_surplus_message_does_not_advance_the_limit_of_an_end_that_adverti
         for _ in 0..4 {
             flow.take_received(9, false).unwrap();
         }
-        assert!(!flow.due(0));
+        assert!(!flow.limit_is_due(0));
         assert_eq!(flow.credit(0), told);
         // The receive for a grant is promised again when one has used it.
         flow.take_received(9, true).unwrap();
-        assert!(!flow.due(0));
+        assert!(!flow.limit_is_due(0));
         assert_eq!(flow.credit(0), told.wrapping_add(1));
         flow.take_received(9, true).unwrap();
         assert!(flow.take_received(9, false).is_err());
@@ -221,14 +221,17 @@ fn wg_s4_2_1_1_a_refresh_is_due_before_half_of_the_limit_is_exceeded() {
             for received in 1..=capacity {
                 flow.take_received(0, false).unwrap();
                 let left = capacity - received;
-                assert_eq!(flow.due(capacity), 2 * left <= capacity);
+                assert_eq!(flow.limit_is_due(capacity), 2 * left <= capacity);
                 // What would not advance the limit is never due.
-                assert!(!flow.due(left));
+                assert!(!flow.limit_is_due(left));
             }
-            assert!(flow.due(1), "one more is news for a peer without credits");
-            assert!(!flow.due(0));
+            assert!(
+                flow.limit_is_due(1),
+                "one more is news for a peer without credits"
+            );
+            assert!(!flow.limit_is_due(0));
             let _ = flow.credit(capacity);
-            assert!(!flow.due(capacity), "it has been told");
+            assert!(!flow.limit_is_due(capacity), "it has been told");
         }
     }
 }
@@ -246,7 +249,7 @@ fn a_grant_is_not_answered_with_a_grant() {
         let mut flow = MessageCounts::new();
         let _ = flow.credit(capacity);
         flow.take_received(9, true).unwrap();
-        assert_eq!(flow.due(capacity), answered, "{capacity}");
+        assert_eq!(flow.limit_is_due(capacity), answered, "{capacity}");
     }
 }
 
@@ -290,13 +293,13 @@ quickcheck! {
         // Grants are sent while they are due, and soon none is.
         for _ in 0..3 {
             for at in [0, 1] {
-                if ends[at].flow.due(MIN_CREDITS) {
+                if ends[at].flow.limit_is_due(MIN_CREDITS) {
                     step_send(&mut ends, at, true);
                     step_receive(&mut ends, 1 - at);
                 }
             }
         }
-        let is_open = |end: &End| end.flow.may_send() > 0 && !end.flow.due(MIN_CREDITS);
+        let is_open = |end: &End| end.flow.may_send() > 0 && !end.flow.limit_is_due(MIN_CREDITS);
         match ends.iter().all(is_open) {
             true => TestResult::passed(),
             false => TestResult::error(format!("stuck: {:?} {:?}", ends[0].flow, ends[1].flow)),
@@ -371,7 +374,7 @@ fn step_receive(ends: &mut [End; 2], at: usize) {
 fn step_send(ends: &mut [End; 2], at: usize, grant: bool) {
     let (flow, advertised) = (&mut ends[at].flow, ends[at].advertised);
     let sent = match grant {
-        true => flow.due(advertised) && flow.take_grant(),
+        true => flow.limit_is_due(advertised) && flow.take_grant(),
         false => flow.take_send(),
     };
     if sent {

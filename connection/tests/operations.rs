@@ -14,7 +14,7 @@ use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
     BadMessage, BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing,
-    Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, of_extension,
+    Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, incoming_of_extension,
 };
 use rpcrdma_connection::{CallError, Direction, Protocols, Side, agreed};
 use rpcrdma_extension::{
@@ -161,7 +161,7 @@ impl Session for TenSession {
                 let operation = operations::received(&header, &message, at).unwrap();
                 let extensions = &mut self.0.extensions;
                 extensions.connected(Some(operation.heard()));
-                of_extension(&operation, extensions.received(&operation), NUMBER)
+                incoming_of_extension(&operation, extensions.received(&operation), NUMBER)
             }
             Ok((None, _)) => {
                 message[0] = with_version(&message[0], 2);

@@ -254,7 +254,7 @@ fn wg_s4_2_1_a_surplus_message_and_a_grant_are_taken_together() {
             true => [(0, Body::Grant), (4, call)],
         };
         for ((xid, body), credit) in both.into_iter().zip([1, 20]) {
-            assert!(peer.flow.tell(credit));
+            assert!(peer.flow.record_told(credit));
             send_anyway(&mut peer, xid, credit, body);
         }
         assert_eq!(peer.end.closed, None);
@@ -279,7 +279,7 @@ fn wg_s4_2_1_a_surplus_message_and_a_grant_are_taken_together() {
 fn wg_s4_2_1_surplus_messages_do_not_add_up() {
     let mut peer = WgPeer::listening(|server| server.credits = 3).exchanged(&Properties::default());
     let (mut sent, mut most) = (1, Vec::new());
-    assert!(peer.flow.tell(100));
+    assert!(peer.flow.record_told(100));
     for _ in 0..20 {
         // A grant may follow the last reply.
         let _ = peer.take();

@@ -523,7 +523,7 @@ fn xchar_s4_1_initxch_is_the_first_message_of_each_side_and_sent_once() {
     };
     assert_eq!(deliver(&mut client, &answer), Routed::Taken);
     assert!(sent(&mut client).is_empty() && sent(&mut server).is_empty());
-    assert!(client.know_peer() && server.know_peer());
+    assert!(client.all_know_peer() && server.all_know_peer());
     // Each end knows the other's size.
     assert_eq!(client.limits().inline_send, 16 << 10);
     assert_eq!(server.limits().inline_send, 16 << 10);
@@ -543,11 +543,11 @@ fn xchar_s4_1_a_server_that_was_called_first_sends_its_own_unasked() {
     let [(2000, Direction::Call, INITXCH, _)] = optional(&mut server)[..] else {
         panic!("ROPT_INITXCH alone");
     };
-    assert!(!server.know_peer());
+    assert!(!server.all_know_peer());
     // The peer does not support the extension.
     let refused = error(2000, ErrorBody::InvalidOption);
     assert_eq!(deliver(&mut server, &refused), Routed::Taken);
-    assert!(server.know_peer());
+    assert!(server.all_know_peer());
     assert_eq!(exchange(&server).supported(), Some(false));
     assert_eq!(
         server.limits(),

@@ -147,7 +147,7 @@ impl End {
         self.longest = self.longest.max(len);
         self.receives.push_back(self.receive_size);
         let header = &message.header;
-        if side == Side::Server && self.longest == len && !self.extensions.know_peer() {
+        if side == Side::Server && self.longest == len && !self.extensions.all_know_peer() {
             self.extensions.connected(Some(operations::heard(header)));
         }
         let routed = common::deliver(&mut self.extensions, header);

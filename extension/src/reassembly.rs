@@ -13,7 +13,7 @@ use onc_rpc::{Bulk, BulkItem, Message, Position, Segments, padded};
 use rpcrdma_chunks::Direction;
 use smallvec::SmallVec;
 
-use crate::layout::{BadPlacement, Frame, Place, Spot, cut, locate, twice};
+use crate::layout::{BadPlacement, Frame, Place, Spot, cut, locate, overlapping_segment};
 
 /// A received part of a message. `P` holds the slices of its receive segments: borrowed, or
 /// [`Segments`] of a part that is kept.
@@ -471,7 +471,7 @@ fn located<P: AsRef<[Bytes]>>(
         all.extend_from_slice(&places);
         located.push((position, places));
     }
-    match twice(&all) {
+    match overlapping_segment(&all) {
         Some(number) => Err(BadItem::Overlap { number }),
         None => Ok(located),
     }

@@ -112,7 +112,7 @@ impl Extensions {
             opened_by,
             properties: &properties,
         };
-        self.each(|extension, out| extension.connected(&start, out));
+        self.for_each_extension(|extension, out| extension.connected(&start, out));
     }
 
     /// Returns whether the connection uses the version already.
@@ -129,9 +129,9 @@ impl Extensions {
 
     /// Calls `act` with an outbox by which the version itself sends messages and passes on
     /// properties of the peer.
-    pub fn by_version<R>(&mut self, act: impl FnOnce(&mut Outbox<'_>) -> R) -> R {
+    pub fn with_version_outbox<R>(&mut self, act: impl FnOnce(&mut Outbox<'_>) -> R) -> R {
         let done = act(&mut Outbox::of_version(&mut self.shared));
-        self.pass_on();
+        self.share_learnt();
         done
     }
 
@@ -183,12 +183,12 @@ impl Extensions {
     /// [`Refusal::Unsupported`], whatever the direction (version-two-01, section 3.1).
     pub fn received(&mut self, message: &ReceivedMessage<'_>) -> Result<(), Refusal> {
         let owner = self.owner(message.number);
-        self.show(&message.heard(), owner);
+        self.show_to_others(&message.heard(), owner);
         if self
             .in_progress
             .is_some_and(|begun| Some(begun.by) != owner)
         {
-            self.give_up();
+            self.give_up_parts();
         }
         let Some(owner) = owner else {
             return Err(Refusal::Unsupported);
@@ -204,10 +204,10 @@ impl Extensions {
         };
         // Refused, or displaced by another message of the same extension.
         if (self.in_progress).is_some_and(|begun| done.is_err() || begun != it) {
-            self.give_up();
+            self.give_up_parts();
         }
         self.in_progress = (done.is_ok() && self.shared.parts_follow).then_some(it);
-        self.pass_on();
+        self.share_learnt();
         done
     }
 
@@ -218,7 +218,7 @@ impl Extensions {
     }
 
     /// Gives up the message in progress, if there is one: its extension drops the parts.
-    pub fn give_up(&mut self) {
+    pub fn give_up_parts(&mut self) {
         if let Some(begun) = self.in_progress.take() {
             self.list[begun.by].parts_lost(begun.direction, begun.xid);
         }
@@ -228,7 +228,7 @@ impl Extensions {
     /// false if it has no owner, or if its owner cannot refuse it.
     pub fn refuse_truncated(&mut self, message: &ReceivedMessage<'_>) -> bool {
         let owner = self.owner(message.number);
-        self.show(&message.heard(), owner);
+        self.show_to_others(&message.heard(), owner);
         let is_refused = owner.is_some_and(|owner| {
             let mut out = Outbox::new(&mut self.shared, owner);
             self.list[owner].refuse_truncated(message, &mut out)
@@ -238,9 +238,9 @@ impl Extensions {
                 .in_progress
                 .is_some_and(|begun| Some(begun.by) != owner)
         {
-            self.give_up();
+            self.give_up_parts();
         }
-        self.pass_on();
+        self.share_learnt();
         is_refused
     }
 
@@ -254,14 +254,14 @@ impl Extensions {
     /// Shows a message of the version itself to all extensions. Each message must be passed to
     /// this, to [`Extensions::received`] or to [`Extensions::failed`].
     pub fn heard(&mut self, heard: &Heard) {
-        self.show(heard, None);
-        self.pass_on();
+        self.show_to_others(heard, None);
+        self.share_learnt();
     }
 
     /// Passes an error to the extension that sent the message that it is about. All extensions see
     /// the message.
     pub fn failed(&mut self, heard: &Heard, error: PeerError) -> ErrorAbout {
-        self.show(heard, None);
+        self.show_to_others(heard, None);
         let about = match self.shared.take_sender(heard.xid) {
             None => ErrorAbout::Call,
             Some(None) => ErrorAbout::Version,
@@ -271,12 +271,12 @@ impl Extensions {
                 ErrorAbout::Extension
             }
         };
-        self.pass_on();
+        self.share_learnt();
         about
     }
 
     /// Shows a message to all extensions but its owner.
-    fn show(&mut self, heard: &Heard, owner: Option<usize>) {
+    fn show_to_others(&mut self, heard: &Heard, owner: Option<usize>) {
         if !self.observed {
             return;
         }
@@ -289,12 +289,12 @@ impl Extensions {
 
     /// Reports that an [`Action::ReplaceReceives`] has been completed.
     pub fn receives_replaced(&mut self, size: u32) {
-        self.each(|extension, out| extension.receives_replaced(size, out));
+        self.for_each_extension(|extension, out| extension.receives_replaced(size, out));
     }
 
     /// Reports that the calls of an [`Action::AwaitReplies`] have been answered.
     pub fn replies_arrived(&mut self, calls: Calls) {
-        self.each(|extension, out| extension.replies_arrived(calls, out));
+        self.for_each_extension(|extension, out| extension.replies_arrived(calls, out));
     }
 
     /// Reports that the connection has ended.
@@ -322,13 +322,13 @@ impl Extensions {
     #[must_use]
     pub fn limits(&self) -> ConnectionLimits {
         let mut limits = ConnectionLimits::default();
-        self.adjust(&mut limits);
+        self.adjust_limits(&mut limits);
         limits
     }
 
     /// Changes the limits that the version has set, in the order of the extensions, to what they
     /// know of the connection.
-    pub fn adjust(&self, limits: &mut ConnectionLimits) {
+    pub fn adjust_limits(&self, limits: &mut ConnectionLimits) {
         for extension in &self.list {
             extension.limits(limits);
         }
@@ -343,7 +343,7 @@ impl Extensions {
 
     /// Returns whether every extension knows by now what the peer supports.
     #[must_use]
-    pub fn know_peer(&self) -> bool {
+    pub fn all_know_peer(&self) -> bool {
         self.list.iter().all(|extension| extension.knows_peer())
     }
 
@@ -363,7 +363,7 @@ impl Extensions {
 
     /// Returns whether the last message of an extension has completed an RPC message.
     #[must_use]
-    pub fn delivered(&self) -> bool {
+    pub fn has_delivered(&self) -> bool {
         self.shared.delivered
     }
 
@@ -411,7 +411,7 @@ impl Extensions {
             Some((at, any.downcast_mut::<T>()?))
         })?;
         let done = act(found, &mut Outbox::new(&mut self.shared, at));
-        self.pass_on();
+        self.share_learnt();
         Some(done)
     }
 
@@ -427,19 +427,19 @@ impl Extensions {
                 break;
             }
         }
-        self.pass_on();
+        self.share_learnt();
         done
     }
 
-    fn each(&mut self, mut act: impl FnMut(&mut dyn Extension, &mut Outbox<'_>)) {
+    fn for_each_extension(&mut self, mut act: impl FnMut(&mut dyn Extension, &mut Outbox<'_>)) {
         for (at, extension) in self.list.iter_mut().enumerate() {
             act(&mut **extension, &mut Outbox::new(&mut self.shared, at));
         }
-        self.pass_on();
+        self.share_learnt();
     }
 
     /// Announces the queued properties to every other extension.
-    fn pass_on(&mut self) {
+    fn share_learnt(&mut self) {
         while let Some((by, property)) = self.shared.learnt.pop_front() {
             for (at, extension) in self.list.iter_mut().enumerate() {
                 if Some(at) != by {

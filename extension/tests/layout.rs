@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use quickcheck::{Arbitrary, Gen, QuickCheck};
 use rpcrdma_extension::layout::{
     BadPlacement, BufferSegment, BufferStructure, Frame, Headers, Layout, NoRoom, SegmentFlags,
-    SegmentGroup, Spot, lay_out, locate, twice,
+    SegmentGroup, Spot, lay_out, locate, overlapping_segment,
 };
 
 /// A buffer that is small enough for the byte-by-byte model, and a message for it.
@@ -249,7 +249,7 @@ fn found_again(layout: &Layout, problem: &Problem) -> Vec<Vec<(usize, usize)>> {
         bytes.collect()
     });
     let found = found.collect();
-    assert_eq!(twice(&all), None);
+    assert_eq!(overlapping_segment(&all), None);
     found
 }
 

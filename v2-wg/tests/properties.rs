@@ -203,7 +203,7 @@ fn wg_s6_3_3_all_parts_of_an_exchange_have_one_xid() {
         max_message: 1 << 20,
     };
     let mut extensions = Extensions::new(Side::Client, 77, vec![]).unwrap();
-    extensions.by_version(|out| Base::new(config).announce(&[], out));
+    extensions.with_version_outbox(|out| Base::new(config).announce(&[], out));
     let mut sent = Vec::new();
     while let Some(action) = extensions.next_action() {
         if let Action::Send(message) = action {

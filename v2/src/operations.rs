@@ -103,7 +103,7 @@ pub fn route(
             return Routed::Base;
         }
     };
-    extensions.give_up();
+    extensions.give_up_parts();
     routed
 }
 
@@ -111,7 +111,7 @@ pub fn route(
 /// message of theirs (rtrext-00, section 4.2).
 pub fn route_base(extensions: &mut Extensions, heard: &Heard) {
     extensions.heard(heard);
-    extensions.give_up();
+    extensions.give_up_parts();
 }
 
 impl From<ErrorBody> for PeerError {

@@ -47,7 +47,7 @@ impl Connection {
     pub fn considered(&mut self, shape: &Shape, need: &ReplyNeed) -> Vec<ConsideredMode> {
         match &mut self.phase {
             Phase::Open(open) => match &mut open.requester {
-                Some(requester) => requester.consider(&mut open.shared, shape, need),
+                Some(requester) => requester.considered_modes(&mut open.shared, shape, need),
                 None => Vec::new(),
             },
             _ => Vec::new(),
@@ -118,7 +118,7 @@ impl Connection {
     #[must_use]
     pub fn expected_messages(&self) -> u32 {
         if let Some(flow) = self.flow() {
-            return flow.expected();
+            return flow.expected_messages();
         }
         self.config().map_or(0, |config| match config.role.side() {
             // Before the version is known, receives are those of the configuration.
@@ -137,7 +137,7 @@ impl Connection {
             return open
                 .shared
                 .flow
-                .most_unsent(extensions.map_or(0, |_| EXTRA_RECEIVES));
+                .most_unsent_messages(extensions.map_or(0, |_| EXTRA_RECEIVES));
         }
         self.config()
             .map_or(u32::MAX, |config| match config.role.side() {
@@ -162,7 +162,7 @@ impl Connection {
             Phase::Probing(probing) => probing.pending.len(),
             Phase::Ended(ended) => ended.pending.len(),
             Phase::Listening(_) | Phase::Open(_) => {
-                self.requester().map_or(0, Requester::unfinished)
+                self.requester().map_or(0, Requester::unfinished_calls)
             }
         }
     }
@@ -170,7 +170,7 @@ impl Connection {
     /// Returns the number of the peer's calls that have not been answered.
     #[must_use]
     pub fn unanswered_calls(&self) -> usize {
-        self.responder().map_or(0, Responder::outstanding)
+        self.responder().map_or(0, Responder::unanswered_calls)
     }
 
     /// Returns whether anything waits for memory. No event reports free memory, so the driver must
@@ -204,7 +204,7 @@ impl Connection {
     /// Returns whether a call of this end is in progress, which may release memory when it ends.
     #[must_use]
     pub fn has_calls_under_way(&self) -> bool {
-        self.requester().is_some_and(Requester::is_under_way)
+        self.requester().is_some_and(Requester::has_calls_under_way)
     }
 
     /// Retries what waits for memory: calls of this end that need it for chunks, and calls of the

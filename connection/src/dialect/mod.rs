@@ -34,7 +34,7 @@
 //! | a header that cannot be read, or that breaks a rule | [`Incoming::Bad`], with the error message that the version prescribes, if any |
 //! | a call or reply for an end that takes none ([`Receiver`]) | [`Incoming::Bad`] |
 //! | a reply that breaks a rule, where that ends its call | [`Incoming::Unusable`] |
-//! | a message of an extension | what [`of_extension`] makes of it |
+//! | a message of an extension | what [`incoming_of_extension`] makes of it |
 //! | a call or reply without chunks, whose XID and direction are those of the RPC message | [`Incoming::Plain`] |
 //! | any other call | [`Incoming::Call`], with its chunk lists checked ([`rpcrdma_v1::check_call`], [`rpcrdma_v2::check_call`]) |
 //! | any other reply, or an error message for a call | [`Incoming::Reply`]; the connection checks it against its call |
@@ -80,7 +80,7 @@ pub use plain::Plain;
 pub use rpcrdma_extension::PeerError;
 use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 pub use rpcrdma_negotiation::Negotiable;
-pub use session::{Modes, Session, of_extension};
+pub use session::{Modes, Session, incoming_of_extension};
 pub use v1::VersionOne;
 pub use v2::{VersionTwo, VersionTwoSession};
 pub use wg::VersionTwoWg;

@@ -36,7 +36,7 @@ impl Plain {
     /// format of version 1 with this `version` number, its XID is that of the RPC message (RFC
     /// 8166, section 4.2.1), and that message has at most `max` bytes. Otherwise returns `None` and
     /// changes nothing.
-    pub fn take(message: &mut Segments, version: u32, max: u64) -> Option<Self> {
+    pub fn take_from(message: &mut Segments, version: u32, max: u64) -> Option<Self> {
         let len = pieces::length(message);
         let first = message.first_mut()?;
         let start = first.first_chunk::<V1_START>()?;
@@ -160,7 +160,7 @@ mod tests {
             };
             let (mut one, mut two) = (message(&VersionOne), message(&VersionTwo));
             let whole = (one.clone(), two.clone());
-            let taken = Plain::take(&mut one, 1, max);
+            let taken = Plain::take_from(&mut one, 1, max);
             let taken_v2 = Plain::take_v2(&mut two, &receiver(max));
             let matching = plain.matching(direction, &Segments::from_iter([rpc.clone()]), max);
             matching == (!short).then_some(plain)
@@ -184,7 +184,7 @@ mod tests {
             room[at..at + 4].copy_from_slice(&value.to_be_bytes());
             let whole = room.freeze();
             let mut message = Segments::from_iter([whole.clone()]);
-            let Some(plain) = Plain::take(&mut message, 1, u64::MAX) else {
+            let Some(plain) = Plain::take_from(&mut message, 1, u64::MAX) else {
                 return message[0] == whole;
             };
             let (header, payload_at) = rpcrdma_v1::Header::decode(&whole).unwrap();

@@ -129,7 +129,7 @@ impl<'a> Modes<'a> {
 /// Returns what the connection has to do about a message of an extension, by the result of
 /// [`Extensions::received`]. An error message that answers it has this `version` number.
 #[must_use]
-pub fn of_extension(
+pub fn incoming_of_extension(
     message: &ReceivedMessage<'_>,
     done: Result<(), Refusal>,
     version: u32,

@@ -95,13 +95,14 @@ impl Dialect for VersionOne {
 impl Session for VersionOne {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
         match destination(&message, receiver) {
-            Ok(Direction::Call) => match Plain::take(&mut message, VERSION, receiver.max_call) {
+            Ok(Direction::Call) => match Plain::take_from(&mut message, VERSION, receiver.max_call)
+            {
                 Some(plain) => Incoming::Plain(Direction::Call, plain, message),
-                None => call(message, receiver.max_call),
+                None => checked_call(message, receiver.max_call),
             },
-            Ok(Direction::Reply) => match Plain::take(&mut message, VERSION, u64::MAX) {
+            Ok(Direction::Reply) => match Plain::take_from(&mut message, VERSION, u64::MAX) {
                 Some(plain) => Incoming::Plain(Direction::Reply, plain, message),
-                None => reply(message),
+                None => decoded_reply(message),
             },
             Err(reason) => discarded(Direction::Reply, reason),
         }
@@ -138,7 +139,7 @@ fn discarded(direction: Direction, reason: impl ToString) -> Incoming {
     Incoming::Bad(direction, bad)
 }
 
-fn call(mut payload: Segments, max_call: u64) -> Incoming {
+fn checked_call(mut payload: Segments, max_call: u64) -> Incoming {
     let refused = |answer: Option<Answer>, reason: String| {
         let answer = answer.map(error_message);
         Incoming::Bad(Direction::Call, BadMessage { answer, reason })
@@ -177,7 +178,7 @@ fn call(mut payload: Segments, max_call: u64) -> Incoming {
     })
 }
 
-fn reply(mut payload: Segments) -> Incoming {
+fn decoded_reply(mut payload: Segments) -> Incoming {
     let (header, at) = match pieces::decode_header(&payload, Header::decode) {
         Ok(decoded) => decoded,
         Err(error) => return discarded(Direction::Reply, error),

@@ -51,12 +51,12 @@ impl Words<'_> {
 /// a call, and one in a reply chunk is a reply.
 pub(super) fn direction(message: &Segments) -> Option<Direction> {
     let (first, rest) = message.split_first()?;
-    let found = find(first);
+    let found = direction_in(first);
     // A header that does not lie in the first piece alone is joined in a copy.
-    found.or_else(|| (!rest.is_empty()).then(|| find(&pieces::joined(message)))?)
+    found.or_else(|| (!rest.is_empty()).then(|| direction_in(&pieces::joined(message)))?)
 }
 
-fn find(message: &[u8]) -> Option<Direction> {
+fn direction_in(message: &[u8]) -> Option<Direction> {
     let mut words = Words {
         bytes: message,
         at: 0,
@@ -141,7 +141,7 @@ mod tests {
             reads: u8, writes: u8, reply: bool, kind: u32
         ) -> bool {
             let lists = chunks(usize::from(reads % 4), usize::from(writes % 4), reply);
-            let found = find(&message(Body::Msg(lists), &[7, kind % 4]));
+            let found = direction_in(&message(Body::Msg(lists), &[7, kind % 4]));
             found == match kind % 4 {
                 0 => Some(Direction::Call),
                 1 => Some(Direction::Reply),
@@ -157,25 +157,25 @@ mod tests {
         }
 
         fn any_bytes_have_a_direction_or_none(bytes: Vec<u8>) -> bool {
-            let _ = find(&bytes);
+            let _ = direction_in(&bytes);
             true
         }
 
         fn what_is_cut_off_has_none(reads: u8, writes: u8, cut: usize) -> bool {
             let lists = chunks(usize::from(reads % 4), usize::from(writes % 4), true);
             let whole = message(Body::Msg(lists), &[7, 0]);
-            find(&whole[..cut % whole.len()]).is_none()
+            direction_in(&whole[..cut % whole.len()]).is_none()
         }
     }
 
     #[test]
     fn a_payload_in_a_chunk_goes_the_way_that_the_chunk_does() {
-        let long = |reads, reply| find(&message(Body::NoMsg(chunks(reads, 0, reply)), &[]));
+        let long = |reads, reply| direction_in(&message(Body::NoMsg(chunks(reads, 0, reply)), &[]));
         assert_eq!(long(1, false), Some(Direction::Call));
         assert_eq!(long(1, true), Some(Direction::Call));
         assert_eq!(long(0, true), Some(Direction::Reply));
         assert_eq!(long(0, false), None);
         let error = message(Body::Error(ErrorBody::Chunk), &[]);
-        assert_eq!(find(&error), Some(Direction::Reply));
+        assert_eq!(direction_in(&error), Some(Direction::Reply));
     }
 }

@@ -186,7 +186,7 @@ impl Session for VersionTwoSession {
                     Role::Requester => Direction::Reply,
                     Role::Responder => Direction::Call,
                 };
-                return bad(direction, error.answer(receiver.side), error);
+                return bad_message(direction, error.answer(receiver.side), error);
             }
         };
         let direction = header.direction();
@@ -203,7 +203,7 @@ impl Session for VersionTwoSession {
             Routed::Refused(error) => {
                 let error = ErrorBody::from(error);
                 let (xid, version) = (header.xid, VERSION);
-                return bad(
+                return bad_message(
                     direction,
                     Some(Answer {
                         xid,
@@ -217,20 +217,20 @@ impl Session for VersionTwoSession {
                 let (xid, reason) = (header.xid, reason.to_owned());
                 return Incoming::Unusable { xid, reason };
             }
-            Routed::Discarded(refusal) => return bad(direction, None, refusal),
+            Routed::Discarded(refusal) => return bad_message(direction, None, refusal),
         }
         pieces::advance(&mut message, at);
         match direction {
             Direction::Call if !receiver.takes_calls => {
                 // Servers are told by a characteristic (xcharext-02, section 3.3).
                 let reason = "a call from the server, which was told that none are taken";
-                bad(direction, Some(Answer::bad_header(header.xid)), reason)
+                bad_message(direction, Some(Answer::bad_header(header.xid)), reason)
             }
             Direction::Reply if !receiver.makes_calls => {
-                bad(direction, None, "a reply to a server that makes no calls")
+                bad_message(direction, None, "a reply to a server that makes no calls")
             }
-            Direction::Call => call(header, message, receiver.max_call),
-            Direction::Reply => reply(header, message),
+            Direction::Call => checked_call(header, message, receiver.max_call),
+            Direction::Reply => decoded_reply(header, message),
         }
     }
 
@@ -255,7 +255,7 @@ impl Session for VersionTwoSession {
     }
 }
 
-fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> Incoming {
+fn bad_message(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> Incoming {
     let bad = BadMessage {
         answer: answer.map(error_message),
         reason: reason.to_string(),
@@ -263,11 +263,11 @@ fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> I
     Incoming::Bad(direction, bad)
 }
 
-fn call(header: Header, payload: Segments, max_call: u64) -> Incoming {
+fn checked_call(header: Header, payload: Segments, max_call: u64) -> Incoming {
     let (xid, requested) = (header.xid, header.credits);
     let violated = |violation: Violation| {
         let answer = Answer::to_violation(&violation, xid, Role::Responder);
-        bad(Direction::Call, answer, violation)
+        bad_message(Direction::Call, answer, violation)
     };
     let handle = header.chunks().and_then(CallHeader::preferred_handle);
     let chunks = match check_call(header, pieces::length(&payload), max_call) {
@@ -290,7 +290,7 @@ fn call(header: Header, payload: Segments, max_call: u64) -> Incoming {
     })
 }
 
-fn reply(header: Header, payload: Segments) -> Incoming {
+fn decoded_reply(header: Header, payload: Segments) -> Incoming {
     let body = match header.body {
         Body::Msg(_, chunks) => ReplyBody::Reply {
             chunks,
@@ -299,7 +299,7 @@ fn reply(header: Header, payload: Segments) -> Incoming {
         Body::NoMsg(_, chunks) => ReplyBody::Reply { chunks, long: true },
         Body::Error(error) => ReplyBody::Error(error.into()),
         // Operations never come here: no extension leaves them to the base.
-        Body::Optional(_) => return bad(Direction::Reply, None, "not a reply"),
+        Body::Optional(_) => return bad_message(Direction::Reply, None, "not a reply"),
     };
     Incoming::Reply(ReplyHeader {
         xid: header.xid,

@@ -57,7 +57,7 @@ impl CallFlow {
     }
 
     /// Returns the number of messages with credits that may arrive.
-    pub(super) fn expected(&self) -> u32 {
+    pub(super) fn expected_messages(&self) -> u32 {
         self.expected_calls.saturating_add(self.expected_replies)
     }
 
@@ -100,7 +100,7 @@ impl CallFlow {
     }
 
     /// Takes the credits of a call that is sent now. Returns its number in the order of calls.
-    pub(super) fn sent(&mut self, sends: u32, replies: u32) -> u64 {
+    pub(super) fn call_sent(&mut self, sends: u32, replies: u32) -> u64 {
         let taken = self.own.take_group(sends);
         debug_assert!(taken, "a call is sent only with all its credits");
         self.expected_replies += replies;
@@ -108,15 +108,15 @@ impl CallFlow {
     }
 
     /// Records the reply to a call, which frees all its credits. `granted` is the grant of the reply.
-    pub(super) fn replied(&mut self, call: SentCall, granted: Option<u32>) {
-        self.answered(call);
+    pub(super) fn call_replied(&mut self, call: SentCall, granted: Option<u32>) {
+        self.free_arrived_sends(call);
         self.own.replied_group(call.sends, granted);
     }
 
     /// Records an error for a call, which may answer its first Send while others are still in
     /// transit. `granted` is the grant of the answer, which an error does not have.
-    pub(super) fn refused(&mut self, call: SentCall, granted: Option<u32>) {
-        self.answered(call);
+    pub(super) fn call_refused(&mut self, call: SentCall, granted: Option<u32>) {
+        self.free_arrived_sends(call);
         // The error answers one Send. Where the others are is known when a later call is answered.
         let held = self.own.refused_group(call.sends, granted);
         self.unconfirmed.refused(held);
@@ -124,8 +124,9 @@ impl CallFlow {
 
     /// Frees the credits of Sends that have arrived, as a call is answered, and the receives for its
     /// reply.
-    fn answered(&mut self, call: SentCall) {
-        self.own.arrived(self.unconfirmed.answered(call.number));
+    fn free_arrived_sends(&mut self, call: SentCall) {
+        self.own
+            .release_held(self.unconfirmed.confirmed_by_answer(call.number));
         self.expected_replies = self.expected_replies.saturating_sub(call.replies);
     }
 
@@ -168,7 +169,7 @@ impl UnconfirmedSends {
 
     /// Records that the call with this number is answered, by a reply or an error. Returns the
     /// number of unconfirmed Sends that must therefore have arrived.
-    fn answered(&mut self, number: u64) -> u32 {
+    fn confirmed_by_answer(&mut self, number: u64) -> u32 {
         // Sends before an earlier call were also sent before this one, whether or not the earlier
         // call has been answered.
         let known = self.before.partition_point(|&(sent, _)| sent <= number);
@@ -185,18 +186,26 @@ mod tests {
         let mut unconfirmed = UnconfirmedSends::default();
         let first = unconfirmed.sent();
         unconfirmed.refused(7);
-        assert_eq!(unconfirmed.answered(first), 0, "it was sent before");
+        assert_eq!(
+            unconfirmed.confirmed_by_answer(first),
+            0,
+            "it was sent before"
+        );
         let (second, third) = (unconfirmed.sent(), unconfirmed.sent());
         unconfirmed.refused(4);
         let fourth = unconfirmed.sent();
-        assert_eq!(unconfirmed.answered(third), 7, "it came after the seven");
-        assert_eq!(unconfirmed.answered(second), 0, "known already");
-        assert_eq!(unconfirmed.answered(fourth), 4);
+        assert_eq!(
+            unconfirmed.confirmed_by_answer(third),
+            7,
+            "it came after the seven"
+        );
+        assert_eq!(unconfirmed.confirmed_by_answer(second), 0, "known already");
+        assert_eq!(unconfirmed.confirmed_by_answer(fourth), 4);
         unconfirmed.refused(2);
         unconfirmed.refused(3);
         let unanswered = unconfirmed.sent();
         let last = unconfirmed.sent();
-        assert_eq!(unconfirmed.answered(last), 5);
-        assert_eq!(unconfirmed.answered(unanswered), 0);
+        assert_eq!(unconfirmed.confirmed_by_answer(last), 5);
+        assert_eq!(unconfirmed.confirmed_by_answer(unanswered), 0);
     }
 }

@@ -35,7 +35,7 @@
 //! - An end advertises at least [`MIN_CREDITS`], minus one for each call of the peer whose reply has
 //!   not left yet. A grant itself uses a credit. With a lower minimum, one grant would use half of
 //!   the credits that the other end advertises. The other end would answer with a grant, and two
-//!   idle ends would exchange grants for ever. For the same reason, [`MessageCounts::due`] does not
+//!   idle ends would exchange grants for ever. For the same reason, [`MessageCounts::limit_is_due`] does not
 //!   count credits that grants have used. There is one exception: a peer without any credit left is
 //!   due a new limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised,
 //!   replies have not left yet, and they will carry the new limit.
@@ -177,7 +177,7 @@ impl MessageCounts {
     }
 
     /// Returns the value of [`MessageCounts::credit`] without remembering that the peer was told, for
-    /// a message that is encoded now and may be sent later. [`MessageCounts::tell`] must follow when
+    /// a message that is encoded now and may be sent later. [`MessageCounts::record_told`] must follow when
     /// it is sent.
     #[must_use]
     pub fn next_credit(&self, advertised: u32) -> u32 {
@@ -193,7 +193,7 @@ impl MessageCounts {
     /// recording it, if the value is behind what the peer was told before; the message must not be
     /// sent then.
     #[must_use]
-    pub fn tell(&mut self, credit: u32) -> bool {
+    pub fn record_told(&mut self, credit: u32) -> bool {
         let may_be_told = ahead(credit, self.told) >= 0;
         if may_be_told {
             self.set_told(credit);
@@ -256,18 +256,22 @@ impl MessageCounts {
     /// never waits (section 4.2.1.1). If the peer has no credit left, a new limit is also due if
     /// `advertised` is at least [`MIN_CREDITS`].
     #[must_use]
-    pub fn due(&self, advertised: u32) -> bool {
-        self.due_by(advertised, |left, advertised| {
+    pub fn limit_is_due(&self, advertised: u32) -> bool {
+        self.limit_is_due_by(advertised, |left, advertised| {
             GrantAll.refreshes(left, advertised)
         })
     }
 
-    /// Returns the value of [`MessageCounts::due`] where `refreshes` decides, by the credits that
+    /// Returns the value of [`MessageCounts::limit_is_due`] where `refreshes` decides, by the credits that
     /// the peer has left and those to advertise, whether the peer is told while it has any. Credits
     /// that the peer's grants have used since the last limit count as left, and a limit that makes
     /// up for no more than these is not due: two idle ends would answer grants with grants for ever.
     #[must_use]
-    pub fn due_by(&self, advertised: u32, refreshes: impl FnOnce(u32, u32) -> bool) -> bool {
+    pub fn limit_is_due_by(
+        &self,
+        advertised: u32,
+        refreshes: impl FnOnce(u32, u32) -> bool,
+    ) -> bool {
         let advertised = advertised.min(MAX_CREDITS);
         // The peer would learn nothing from a new message.
         if ahead(self.next_credit(advertised), self.told) <= 0 {

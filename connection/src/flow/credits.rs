@@ -86,7 +86,7 @@ impl RequesterCredits {
     /// Returns the call's credit and applies the new grant. A grant of zero would be a deadlock and
     /// counts as one. An RDMA_ERROR is no valid reply (RFC 8166, section 3.3.3): it returns the credit by
     /// [`RequesterCredits::replied_group`], without a grant, and may lower the limit by
-    /// [`RequesterCredits::lowered`].
+    /// [`RequesterCredits::lower_grant`].
     pub fn replied(&mut self, granted: u32) {
         self.replied_group(1, Some(granted));
     }
@@ -95,7 +95,7 @@ impl RequesterCredits {
     /// credits. `granted` is `None` if the answer's `rdma_credit` must be ignored.
     pub fn replied_group(&mut self, transmissions: u32, granted: Option<u32>) {
         if let Some(granted) = granted {
-            self.granted(granted);
+            self.apply_grant(granted);
         }
         self.in_flight = self.in_flight.saturating_sub(transmissions);
     }
@@ -103,7 +103,7 @@ impl RequesterCredits {
     /// Records that a call sent in `transmissions` messages was refused by an answer to one of
     /// them. The other messages may still be in flight and use up receives when they arrive. One
     /// credit is returned, for sending the call with another transfer mode; the others are held
-    /// until [`RequesterCredits::arrived`]. Returns the number of credits held.
+    /// until [`RequesterCredits::release_held`]. Returns the number of credits held.
     #[must_use]
     pub fn refused_group(&mut self, transmissions: u32, granted: Option<u32>) -> u32 {
         // The answer shows that one of the messages has arrived, and nothing of the others.
@@ -115,7 +115,7 @@ impl RequesterCredits {
 
     /// Releases held credits for `transmissions` messages of refused calls. They have arrived if a
     /// call that was sent after them has been answered.
-    pub fn arrived(&mut self, transmissions: u32) {
+    pub fn release_held(&mut self, transmissions: u32) {
         self.held = self.held.saturating_sub(transmissions);
         self.in_flight = self.in_flight.saturating_sub(transmissions);
     }
@@ -123,12 +123,12 @@ impl RequesterCredits {
     /// Applies the credits of an RDMA_ERROR. They never raise the limit, because only a valid reply
     /// reports it (RFC 8166, section 3.3.3). They may lower it: a responder that grants less in an error may
     /// have fewer receives from then on.
-    pub fn lowered(&mut self, granted: u32) {
+    pub fn lower_grant(&mut self, granted: u32) {
         self.granted = self.granted.min(granted.max(1));
     }
 
     /// Applies the grant of a message that answers no call.
-    pub fn granted(&mut self, granted: u32) {
+    pub fn apply_grant(&mut self, granted: u32) {
         self.granted = granted.max(1);
     }
 }
@@ -186,7 +186,7 @@ impl ResponderCredits {
 
     /// Sets the number of credits that the policy wants to be granted from now on. Replies grant
     /// the nearest number that can be granted.
-    pub fn choose(&mut self, credits: u32) {
+    pub fn set_policy_choice(&mut self, credits: u32) {
         self.chosen = credits;
     }
 

@@ -255,7 +255,7 @@ impl MessageFlow {
     /// raises the number of messages that this end advertises: the peer can always reply, however
     /// many calls of its own are in progress here. The credits of a client cover the replies to its
     /// calls from the start, those of a server while it makes calls.
-    fn further_replies(&self) -> u32 {
+    fn replies_beyond_capacity(&self) -> u32 {
         match self.side {
             Side::Client => 0,
             Side::Server => self.own.now,
@@ -263,7 +263,7 @@ impl MessageFlow {
     }
 
     /// Returns the number of messages that may still arrive.
-    pub(super) fn expected(&self) -> u32 {
+    pub(super) fn expected_messages(&self) -> u32 {
         self.counts.receives_needed()
     }
 
@@ -276,7 +276,7 @@ impl MessageFlow {
 
     /// Returns the maximum number of messages that may be on their way to this end.
     pub(super) fn capacity(&self) -> u32 {
-        self.capacity.saturating_add(self.further_replies())
+        self.capacity.saturating_add(self.replies_beyond_capacity())
     }
 
     /// Returns the number of messages sent that only granted credits.
@@ -302,7 +302,7 @@ impl MessageFlow {
     }
 
     /// Records the number of calls of the peer in progress that came in a message with another one.
-    pub(super) fn set_further(&mut self, calls: u32) {
+    pub(super) fn set_further_calls(&mut self, calls: u32) {
         self.further = calls;
     }
 
@@ -350,13 +350,13 @@ impl MessageFlow {
 
     /// Sets the number of messages that the policy wants credits to be granted for from now on. The
     /// accounting grants the nearest number that it allows.
-    pub(super) fn choose(&mut self, messages: u32) {
+    pub(super) fn set_policy_choice(&mut self, messages: u32) {
         self.chosen = messages;
     }
 
     fn advertised(&self) -> u32 {
         let granted = self.chosen.max(self.least).min(self.grant_limit);
-        let most = granted.saturating_add(self.further_replies());
+        let most = granted.saturating_add(self.replies_beyond_capacity());
         let left = most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies));
         // Further calls hold the peer up like others. There may be more of them than messages, and the
         // peer must be able to reply to the calls of this end all the same.
@@ -418,21 +418,21 @@ impl MessageFlow {
 
     fn send_or_block(&mut self, actions: &mut VecDeque<Action>, message: BlockedSend) {
         if self.available() > 0 {
-            return self.pass(actions, message);
+            return self.emit(actions, message);
         }
         // This message is delayed, so the Send before it must not announce it with `more`: the
         // device would wait for it.
         if let Some(Action::Send { more, .. }) = actions.back_mut() {
             *more = false;
         }
-        if let Some(count) = self.count_of(message.counted) {
+        if let Some(count) = self.waiting_count(message.counted) {
             *count += 1;
         }
         self.blocked.push_back(message);
     }
 
     /// Returns the number of blocked messages that are counted like this.
-    fn count_of(&mut self, counted: Counted) -> Option<&mut u32> {
+    fn waiting_count(&mut self, counted: Counted) -> Option<&mut u32> {
         match counted {
             Counted::ReplyEnd => Some(&mut self.blocked_replies),
             Counted::Answer => Some(&mut self.blocked_answers),
@@ -440,12 +440,12 @@ impl MessageFlow {
         }
     }
 
-    fn pass(&mut self, actions: &mut VecDeque<Action>, mut message: BlockedSend) {
+    fn emit(&mut self, actions: &mut VecDeque<Action>, mut message: BlockedSend) {
         let credit = self.fields.credit(&message.gather);
         // Messages may leave in another order than that of their encoding. A credit value behind
         // one already sent is replaced.
-        if credit.is_some_and(|credit| !self.counts.tell(credit.credit)) {
-            self.renew(&mut message.gather);
+        if credit.is_some_and(|credit| !self.counts.record_told(credit.credit)) {
+            self.renew_credit(&mut message.gather);
         }
         let BlockedSend {
             gather,
@@ -478,24 +478,24 @@ impl MessageFlow {
     /// Moves the queued messages that the peer can receive now to `actions`. The caller must handle
     /// a received message before this: a received call lowers the number of messages that the
     /// released ones advertise.
-    pub(super) fn release(&mut self, actions: &mut VecDeque<Action>) {
+    pub(super) fn release_queued(&mut self, actions: &mut VecDeque<Action>) {
         while self.counts.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
-            // The count is lowered before `renew`, so that the reply itself returns the credit of its call.
-            if let Some(count) = self.count_of(message.counted) {
+            // The count is lowered before `renew_credit`, so that the reply itself returns the credit of its call.
+            if let Some(count) = self.waiting_count(message.counted) {
                 *count -= 1;
             }
             self.released += 1;
-            self.renew(&mut message.gather);
+            self.renew_credit(&mut message.gather);
             message.more &= self.counts.may_send() > 1;
-            self.pass(actions, message);
+            self.emit(actions, message);
         }
     }
 
     /// Removes all queued messages of every call that has a queued message with this header type.
     /// Returns the XID of each removed message.
-    pub(super) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
+    pub(super) fn withdraw_calls(&mut self, header_type: u32) -> Vec<u32> {
         let fields = self.fields;
         let part = |message: &BlockedSend| message.call_type(fields);
         let parts = self.blocked.iter().filter_map(part);
@@ -514,7 +514,7 @@ impl MessageFlow {
     }
 
     /// Returns whether a message of the call with this XID is queued.
-    pub(super) fn has_queued(&self, xid: u32) -> bool {
+    pub(super) fn has_queued_message(&self, xid: u32) -> bool {
         let mut queued = self.blocked.iter();
         queued.any(|message| {
             let call = message.call_type(self.fields);
@@ -523,7 +523,7 @@ impl MessageFlow {
     }
 
     /// Sets the credit value of a message that waited.
-    fn renew(&mut self, message: &mut Segments) {
+    fn renew_credit(&mut self, message: &mut Segments) {
         let credit = self.counts.credit(self.advertised());
         let Some(first) = message.first_mut() else {
             return;
@@ -536,9 +536,9 @@ impl MessageFlow {
 
     /// Returns a message that grants credits, if the policy has the peer told now, or the peer has no
     /// credits left, and no other message has told it more (section 4.2.1.1).
-    pub(super) fn grant(&mut self, policy: &dyn GrantPolicy) -> Option<Action> {
+    pub(super) fn due_grant(&mut self, policy: &dyn GrantPolicy) -> Option<Action> {
         let refreshes = |left, advertised| policy.refreshes(left, advertised);
-        let due = self.counts.due_by(self.advertised(), refreshes);
+        let due = self.counts.limit_is_due_by(self.advertised(), refreshes);
         if !(due && self.counts.take_grant()) {
             return None;
         }
@@ -564,15 +564,15 @@ mod tests {
             let mut flow = MessageFlow::new(&VersionTwoWg, side, 2, 2, 8, 0);
             assert_eq!(flow.advertised(), 8);
             flow.call_began().unwrap();
-            flow.set_further(3);
+            flow.set_further_calls(3);
             assert_eq!(flow.advertised(), 4);
-            flow.set_further(30);
+            flow.set_further_calls(30);
             assert_eq!(flow.advertised(), 0);
             flow.call_sent();
             assert_eq!(flow.advertised(), 1);
             flow.call_sent();
             assert_eq!(flow.advertised(), 2);
-            flow.set_further(0);
+            flow.set_further_calls(0);
             assert_eq!(flow.advertised(), without);
         }
     }
@@ -586,9 +586,9 @@ mod tests {
         flow.received(&message).unwrap();
         assert_eq!(flow.unreserved(), 4);
         flow.call_began().unwrap();
-        flow.set_further(5);
+        flow.set_further_calls(5);
         assert_eq!(flow.unreserved(), 2);
-        flow.set_further(50);
+        flow.set_further_calls(50);
         assert!(!flow.may_begin_call());
     }
 

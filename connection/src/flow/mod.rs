@@ -185,8 +185,8 @@ impl FlowControl {
         };
         let credits = self.policy.credits(event, &demand);
         match &mut self.kind {
-            Kind::Calls(flow) => flow.peer_mut().choose(credits),
-            Kind::Messages(flow) => flow.choose(credits),
+            Kind::Calls(flow) => flow.peer_mut().set_policy_choice(credits),
+            Kind::Messages(flow) => flow.set_policy_choice(credits),
         }
     }
 
@@ -284,7 +284,7 @@ impl FlowControl {
     #[inline]
     pub(crate) fn call_sent(&mut self, sends: u32, replies: u32) -> u64 {
         match &mut self.kind {
-            Kind::Calls(flow) => flow.sent(sends, replies),
+            Kind::Calls(flow) => flow.call_sent(sends, replies),
             Kind::Messages(flow) => {
                 flow.call_sent();
                 0
@@ -294,55 +294,56 @@ impl FlowControl {
 
     /// Records the reply to a call. `granted` is the grant of the reply, if it has one.
     #[inline]
-    pub(crate) fn replied(&mut self, call: SentCall, granted: Option<u32>) {
+    pub(crate) fn call_replied(&mut self, call: SentCall, granted: Option<u32>) {
         match &mut self.kind {
-            Kind::Calls(flow) => flow.replied(call, granted),
+            Kind::Calls(flow) => flow.call_replied(call, granted),
             Kind::Messages(flow) => flow.call_answered(),
         }
     }
 
     /// Records the end of a call without a reply, such as by an error.
-    pub(crate) fn refused(&mut self, call: SentCall, granted: Option<u32>) {
+    pub(crate) fn call_refused(&mut self, call: SentCall, granted: Option<u32>) {
         match &mut self.kind {
-            Kind::Calls(flow) => flow.refused(call, granted),
+            Kind::Calls(flow) => flow.call_refused(call, granted),
             Kind::Messages(flow) => flow.call_answered(),
         }
     }
 
     /// Applies the credits in an error, which may lower the number of calls that may be sent, and
     /// never raise it.
-    pub(crate) fn lowered(&mut self, granted: u32) {
+    pub(crate) fn lower_grant(&mut self, granted: u32) {
         if let Kind::Calls(flow) = &mut self.kind {
-            flow.own_mut().lowered(granted);
+            flow.own_mut().lower_grant(granted);
         }
     }
 
     /// Applies the grant of a message of an extension, in a version that counts calls.
-    pub(crate) fn granted(&mut self, granted: u32) {
+    pub(crate) fn apply_grant(&mut self, granted: u32) {
         if let Kind::Calls(flow) = &mut self.kind {
-            flow.own_mut().granted(granted);
+            flow.own_mut().apply_grant(granted);
         }
     }
 
     /// Returns the number of messages that a reply to the next call may take without waiting: those
     /// that the peer may send when it has received that call. Where calls are counted, there is no
     /// limit.
-    pub(crate) fn reply_sends(&self) -> u32 {
+    pub(crate) fn receivable_in_reply(&self) -> u32 {
         self.messages().map_or(u32::MAX, MessageFlow::receivable)
     }
 
     /// Removes the queued messages of every call that has a queued message with this header type.
     /// Returns the XID of each removed message.
-    pub(crate) fn withdraw(&mut self, header_type: u32) -> Vec<u32> {
+    pub(crate) fn withdraw_calls(&mut self, header_type: u32) -> Vec<u32> {
         match &mut self.kind {
             Kind::Calls(_) => Vec::new(),
-            Kind::Messages(flow) => flow.withdraw(header_type),
+            Kind::Messages(flow) => flow.withdraw_calls(header_type),
         }
     }
 
     /// Returns whether a message of the call with this XID waits for credits.
-    pub(crate) fn has_queued(&self, xid: u32) -> bool {
-        self.messages().is_some_and(|flow| flow.has_queued(xid))
+    pub(crate) fn has_queued_message(&self, xid: u32) -> bool {
+        self.messages()
+            .is_some_and(|flow| flow.has_queued_message(xid))
     }
 }
 
@@ -357,7 +358,7 @@ impl FlowControl {
     #[inline]
     pub(crate) fn call_arrived(&mut self, requested: u32, sends: u32) -> Result<(), CallOverrun> {
         match &mut self.kind {
-            _ if sends == 0 => self.further_began()?,
+            _ if sends == 0 => self.further_call_began()?,
             Kind::Calls(flow) => flow.call_arrived(requested, sends)?,
             Kind::Messages(flow) => flow.call_began()?,
         }
@@ -371,7 +372,7 @@ impl FlowControl {
     #[inline]
     pub(crate) fn call_ended(&mut self, sends: u32) {
         match &mut self.kind {
-            _ if sends == 0 => self.set_further(self.further.saturating_sub(1)),
+            _ if sends == 0 => self.set_further_calls(self.further.saturating_sub(1)),
             Kind::Calls(flow) => flow.peer_mut().ended_group(sends),
             Kind::Messages(flow) => flow.call_ended(),
         }
@@ -382,9 +383,9 @@ impl FlowControl {
     /// Records the arrival of a further call of a message. Replies that wait for credits count as
     /// well, as their calls have ended.
     #[cold]
-    fn further_began(&mut self) -> Result<(), CallOverrun> {
+    fn further_call_began(&mut self) -> Result<(), CallOverrun> {
         let waiting = self.messages().map_or(0, MessageFlow::blocked_replies);
-        let capacity = self.most_further();
+        let capacity = self.most_further_calls();
         let outstanding = self.further.saturating_add(1);
         if outstanding.saturating_add(waiting) > capacity {
             return Err(CallOverrun {
@@ -393,19 +394,19 @@ impl FlowControl {
             });
         }
         self.had_further = true;
-        self.set_further(outstanding);
+        self.set_further_calls(outstanding);
         Ok(())
     }
 
-    fn set_further(&mut self, calls: u32) {
+    fn set_further_calls(&mut self, calls: u32) {
         self.further = calls;
         if let Kind::Messages(flow) = &mut self.kind {
-            flow.set_further(calls);
+            flow.set_further_calls(calls);
         }
     }
 
     /// Returns the maximum number of calls in progress that hold no credit.
-    fn most_further(&self) -> u32 {
+    fn most_further_calls(&self) -> u32 {
         let messages = match &self.kind {
             Kind::Calls(flow) => flow.expected_calls(),
             Kind::Messages(flow) => flow.expected_calls(),
@@ -424,7 +425,7 @@ impl FlowControl {
 
     /// Returns the number of credits that calls of the peer hold, which have arrived and are not
     /// answered.
-    pub(crate) fn unanswered(&self) -> u32 {
+    pub(crate) fn unanswered_credits(&self) -> u32 {
         match &self.kind {
             Kind::Calls(flow) => flow.peer().outstanding(),
             Kind::Messages(flow) => flow.peer_calls(),
@@ -433,7 +434,7 @@ impl FlowControl {
 
     /// Limits what is granted from now on: calls, one at least, or messages, [`MIN_CREDITS`] at
     /// least. What was granted before is not taken back.
-    pub(crate) fn limit(&mut self, credits: u32) {
+    pub(crate) fn limit_grants(&mut self, credits: u32) {
         // Drivers say this often, and mostly the same.
         if credits == self.limit {
             return;
@@ -448,7 +449,7 @@ impl FlowControl {
 
     /// Returns the number of messages in which a reply can be sent at once. Where calls are
     /// counted, there is no limit.
-    pub(crate) fn for_reply(&self) -> u32 {
+    pub(crate) fn sendable_in_reply(&self) -> u32 {
         self.messages().map_or(u32::MAX, MessageFlow::available)
     }
 }
@@ -521,9 +522,9 @@ impl FlowControl {
     /// Moves the queued messages that the peer can receive now to `actions`. The caller must handle
     /// a received message before this.
     #[inline]
-    pub(crate) fn release(&mut self, actions: &mut VecDeque<Action>) {
+    pub(crate) fn release_queued(&mut self, actions: &mut VecDeque<Action>) {
         if let Kind::Messages(flow) = &mut self.kind {
-            flow.release(actions);
+            flow.release_queued(actions);
         }
     }
 
@@ -533,7 +534,7 @@ impl FlowControl {
     pub(crate) fn due_grant(&mut self) -> Option<Action> {
         match &mut self.kind {
             Kind::Calls(_) => None,
-            Kind::Messages(flow) => flow.grant(&*self.policy),
+            Kind::Messages(flow) => flow.due_grant(&*self.policy),
         }
     }
 }
@@ -541,19 +542,19 @@ impl FlowControl {
 /// The counts for drivers and their users.
 impl FlowControl {
     /// Returns the number of messages with credits that may still arrive.
-    pub(crate) fn expected(&self) -> u32 {
+    pub(crate) fn expected_messages(&self) -> u32 {
         match &self.kind {
-            Kind::Calls(flow) => flow.expected(),
-            Kind::Messages(flow) => flow.expected(),
+            Kind::Calls(flow) => flow.expected_messages(),
+            Kind::Messages(flow) => flow.expected_messages(),
         }
     }
 
     /// Returns how many messages may wait for a send-queue entry. `others` is how many of them are
     /// answers to messages without credits.
-    pub(crate) fn most_unsent(&self, others: u32) -> u32 {
+    pub(crate) fn most_unsent_messages(&self, others: u32) -> u32 {
         // The reply to the first call of a message frees its credit before those to the others leave.
         let further = match self.had_further {
-            true => self.most_further(),
+            true => self.most_further_calls(),
             false => 0,
         };
         let unsent = match (&self.kind, self.side) {
@@ -561,7 +562,7 @@ impl FlowControl {
             (Kind::Calls(flow), Side::Client) => flow.most_to_send().saturating_add(EXTRA_RECEIVES),
             // A client that has not got the answer to a call still holds the credit of that call.
             (Kind::Calls(flow), Side::Server) => {
-                let unsent = flow.expected().saturating_add(others);
+                let unsent = flow.expected_messages().saturating_add(others);
                 unsent.saturating_sub(1)
             }
             (Kind::Messages(flow), _) => flow.capacity().saturating_add(EXTRA_RECEIVES),

@@ -97,11 +97,11 @@ impl Requester {
         }
         // They go to the front of the queue one after the other.
         for (key, _) in of_batch.into_iter().rev() {
-            let outcome = match self.calls[key].source() {
+            let outcome = match self.calls[key].original() {
                 Some(source) => Outcome::Again(Box::new(source.clone().base_only())),
                 None => Outcome::Dropped,
             };
-            self.replied(shared, key, None, outcome);
+            self.end_answered(shared, key, None, outcome);
         }
         true
     }

@@ -180,7 +180,7 @@ impl Requester {
 
     /// Shrinks queues and tables to the calls that are unfinished now. Returns the number of bytes
     /// freed.
-    pub(crate) fn give_back(&mut self) -> usize {
+    pub(crate) fn shrink(&mut self) -> usize {
         self.by_xid.shrink_to_fit();
         shrink_slab(&mut self.calls)
             + rdma::shrink(&mut self.pending)
@@ -223,7 +223,7 @@ impl Requester {
 
     /// Records the answer to the request for the receives of a server's requester. Without them,
     /// its calls fail.
-    pub(crate) fn reverse_receives(&mut self, shared: &mut Shared, posted: bool) {
+    pub(crate) fn callback_receives_posted(&mut self, shared: &mut Shared, posted: bool) {
         if posted {
             self.receives = ReplyReceives::Posted;
             return;
@@ -232,7 +232,7 @@ impl Requester {
         // Nothing would start them before this end makes another call, which may be never.
         for call in std::mem::take(&mut self.pending) {
             let reason = "no memory for the receives of replies".to_owned();
-            fail(shared, call.xid, reason);
+            finish_unsent(shared, call.xid, reason);
         }
     }
 
@@ -246,7 +246,7 @@ impl Requester {
     }
 
     /// Adds calls that were made while the version was not known.
-    pub(crate) fn take_over(&mut self, shared: &mut Shared, calls: PendingCalls) {
+    pub(crate) fn add_pending(&mut self, shared: &mut Shared, calls: PendingCalls) {
         if !calls.is_empty() {
             self.ask_for_receives(shared);
             self.pending.extend(calls.0);
@@ -273,17 +273,17 @@ impl Requester {
         for (key, call) in &self.calls {
             // A call whose memory is still being registered is checked when that is done.
             if matches!(call.stage, Stage::Ready(_))
-                && let Some(source) = call.outgrown(&shared.limits)
+                && let Some(source) = call.original_if_outgrown(&shared.limits)
             {
                 outgrown.push((key, source));
             }
         }
         for (key, source) in outgrown {
-            self.unready(shared, key, Outcome::Again(source));
+            self.withdraw_ready(shared, key, Outcome::Again(source));
         }
     }
 
-    /// Watches calls until they are answered; [`Requester::next_answered`] reports that.
+    /// Watches calls until they are answered; [`Requester::next_answered_group`] reports that.
     pub(crate) fn watch(&mut self, calls: Calls) {
         let unanswered = self.calls.iter();
         let unanswered = unanswered.filter(|(_, call)| !matches!(call.stage, Stage::Ended(_)));
@@ -291,18 +291,18 @@ impl Requester {
     }
 
     /// Returns whether there is a group of watched calls that are all answered.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.watch.has_answered()
+    pub(crate) fn has_answered_group(&self) -> bool {
+        self.watch.has_answered_group()
     }
 
     /// Returns the next group of watched calls that are all answered. Each group is returned once.
-    pub(crate) fn next_answered(&mut self) -> Option<Calls> {
-        self.watch.next_answered()
+    pub(crate) fn next_answered_group(&mut self) -> Option<Calls> {
+        self.watch.next_answered_group()
     }
 
     /// Returns the number of calls that have not ended, cancelled ones that still hold a credit
     /// included.
-    pub(crate) fn unfinished(&self) -> usize {
+    pub(crate) fn unfinished_calls(&self) -> usize {
         self.calls.len() + self.pending.len()
     }
 
@@ -312,7 +312,7 @@ impl Requester {
     }
 
     /// Returns whether a call is in progress, which may release memory when it ends.
-    pub(crate) fn is_under_way(&self) -> bool {
+    pub(crate) fn has_calls_under_way(&self) -> bool {
         !self.calls.is_empty()
     }
 
@@ -327,7 +327,7 @@ impl Requester {
             && let Some(call) = self.pending.pop_front()
         {
             let reason = format!("{error}, and no call under way gives any back");
-            fail(shared, call.xid, reason);
+            finish_unsent(shared, call.xid, reason);
         }
     }
 
@@ -348,15 +348,15 @@ impl Requester {
         };
         match &self.calls[key].stage {
             // The device still answers its registrations. The last answer ends the call
-            // (`answered_part`).
+            // (`preparation_answered`).
             Stage::Registering(_) => self.calls[key].cancelled = true,
-            Stage::Ready(_) => self.unready(shared, key, Outcome::Dropped),
+            Stage::Ready(_) => self.withdraw_ready(shared, key, Outcome::Dropped),
             Stage::Sent(_) => {
                 self.calls[key].cancelled = true;
                 self.cancelled.push(key);
                 // The last part of a continued call offers its memory, and is sent although the
                 // call is cancelled: a message that was begun has to be finished.
-                let to_be_offered = shared.flow.has_queued(xid);
+                let to_be_offered = shared.flow.has_queued_message(xid);
                 if !self.may_be_invalidated && !to_be_offered {
                     self.invalidate_all(shared, key);
                 }
@@ -367,7 +367,7 @@ impl Requester {
     }
 
     /// Returns every transfer mode that is possible at present for a call of these lengths.
-    pub(crate) fn consider(
+    pub(crate) fn considered_modes(
         &self,
         shared: &mut Shared,
         shape: &transfer_plan::Shape,
@@ -378,7 +378,7 @@ impl Requester {
             need,
             limits: &shared.limits,
             credits: shared.flow.unreserved(),
-            reply_credits: shared.flow.reply_sends(),
+            reply_credits: shared.flow.receivable_in_reply(),
             reservable: self.reservable(shared),
         };
         // Where extensions may not carry calls of this end, the version's own mode may not either.
@@ -401,14 +401,14 @@ impl Requester {
     }
 
     /// Takes a call back that is ready and has not been sent, with this outcome.
-    fn unready(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
+    fn withdraw_ready(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
         self.ready.retain(|&ready| ready != key);
-        self.end(shared, key, outcome);
+        self.end_call(shared, key, outcome);
     }
 }
 
 /// Ends a call that was not sent, because it is too long or there is no memory for it.
-fn fail(shared: &mut Shared, xid: u32, reason: String) {
+fn finish_unsent(shared: &mut Shared, xid: u32, reason: String) {
     let result = Err(CallError::TooLarge(reason));
     shared.actions.push_back(Action::Finished { xid, result });
 }

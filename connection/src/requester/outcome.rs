@@ -20,7 +20,7 @@ const EXECUTED: &str = "the call has been executed and is not repeated";
 
 impl Requester {
     /// Handles a reply without chunks. If the call offered none either, it ends at once.
-    pub(crate) fn take_plain(
+    pub(crate) fn plain_reply_received(
         &mut self,
         shared: &mut Shared,
         header: Plain,
@@ -33,11 +33,11 @@ impl Requester {
         // reclaimed.
         let answered = answered.filter(|&key| self.calls[key].is_plain() && invalidated.is_none());
         let Some(key) = answered else {
-            return self.take(shared, ReplyHeader::plain(header, payload), invalidated);
+            return self.reply_received(shared, ReplyHeader::plain(header, payload), invalidated);
         };
-        let sent = self.calls[key].sent();
-        shared.flow.replied(sent, Some(header.credits));
-        self.watch.answered(key);
+        let sent = self.calls[key].sent_messages();
+        shared.flow.call_replied(sent, Some(header.credits));
+        self.watch.call_answered(key);
         let call = self.calls.remove(key);
         self.by_xid.remove(&xid);
         if let Some(carrier) = &call.carrier {
@@ -49,7 +49,7 @@ impl Requester {
     }
 
     /// Handles a reply, or an error instead of one.
-    pub(crate) fn take(
+    pub(crate) fn reply_received(
         &mut self,
         shared: &mut Shared,
         reply: ReplyHeader,
@@ -58,20 +58,20 @@ impl Requester {
         let xid = reply.xid;
         let sent = self.sent_call(xid);
         // The device has invalidated the handle, whatever the message turns out to be.
-        self.invalidated(shared, sent, invalidated);
+        self.handle_invalidated(shared, sent, invalidated);
         // The repeated call may still be queued, and `sent` is then `None`. So errors about its first
         // attempt are discarded before an unknown XID is counted.
-        if matches!(reply.body, ReplyBody::Error(_)) && self.earlier_errors.take(xid) {
-            return self.discard(&"one more error about messages that were refused before");
+        if matches!(reply.body, ReplyBody::Error(_)) && self.earlier_errors.take_expected(xid) {
+            return self.count_discarded(&"one more error about messages that were refused before");
         }
         let Some(key) = sent else {
             if self.batches
                 && let ReplyBody::Error(error) = reply.body
                 && self.batch_refused(shared, xid, error)
             {
-                return shared.flow.lowered(reply.granted);
+                return shared.flow.lower_grant(reply.granted);
             }
-            return self.unknown(xid);
+            return self.count_unknown_xid(xid);
         };
         // The credits of an error never raise the limit, but may lower it. Until a valid message
         // grants more, a single message may be outstanding (RFC 8166, section 3.3.3; version-two-01,
@@ -79,7 +79,7 @@ impl Requester {
         let granted = match reply.body {
             ReplyBody::Reply { .. } => Some(reply.granted),
             ReplyBody::Error(_) => {
-                shared.flow.lowered(reply.granted);
+                shared.flow.lower_grant(reply.granted);
                 None
             }
         };
@@ -99,9 +99,9 @@ impl Requester {
         let (returned, message) = match reply.check(shared.dialect, offered) {
             Ok(checked) => checked,
             Err(error) if shared.dialect.bad_replies_end_calls() => {
-                return self.unusable(shared, xid, error.to_string());
+                return self.reply_unusable(shared, xid, error.to_string());
             }
-            Err(error) => return self.discard(&error),
+            Err(error) => return self.count_discarded(&error),
         };
         // The connection compares this with the reason for which the version was chosen
         // (`Connection::was_misjudged`).
@@ -131,9 +131,9 @@ impl Requester {
                     mode.call_refused(xid, error);
                 }
                 if error == PeerError::UnsupportedType {
-                    self.type_refused(shared, key, first_type);
+                    self.header_type_refused(shared, key, first_type);
                 }
-                self.without_extensions(key)
+                self.base_only_outcome(key)
             }
             _ => {
                 // Without call chunks, versions have no error for a refused RDMA_NOMSG.
@@ -143,8 +143,8 @@ impl Requester {
                     && matches!(returned, Returned::Error(PeerError::UnsupportedType));
                 let again = match external_refused {
                     true => {
-                        self.no_external_calls(shared);
-                        self.calls[key].source().cloned()
+                        self.external_calls_refused(shared);
+                        self.calls[key].original().cloned()
                     }
                     false => self.repeated(key, &returned, &shared.limits),
                 };
@@ -154,12 +154,12 @@ impl Requester {
                 }
             }
         };
-        self.replied(shared, key, granted, outcome);
+        self.end_answered(shared, key, granted, outcome);
     }
 
     /// Handles a reply that arrived in messages of an extension. With `by`, only a call that this
     /// extension carried can have the reply; without it, any call can.
-    pub(crate) fn take_carried(
+    pub(crate) fn carried_reply_received(
         &mut self,
         shared: &mut Shared,
         by: Option<usize>,
@@ -167,14 +167,14 @@ impl Requester {
     ) {
         let xid = reply.xid;
         let Some(key) = self.sent_call(xid) else {
-            return self.unknown(xid);
+            return self.count_unknown_xid(xid);
         };
         let call = &self.calls[key];
         let carried_by = call.carrier.as_ref().map(|carrier| carrier.by);
         // The lengths in the reply are those of the write chunks that the call listed in the
         // extension's own header. Another call has no such list.
         if by.is_some() && carried_by != by {
-            return self.discard(
+            return self.count_discarded(
                 &"a reply in messages of an extension to a call that was not sent in them",
             );
         }
@@ -182,12 +182,12 @@ impl Requester {
         // is a false report.
         let written = reply.writes.iter().enumerate();
         let mut written = written.filter_map(|(chunk, written)| Some((chunk, (*written)?.len)));
-        let fits = written.all(|(chunk, len)| len <= call.room(Purpose::Write(chunk)));
+        let fits = written.all(|(chunk, len)| len <= call.registered_bytes(Purpose::Write(chunk)));
         let belongs = shared
             .dialect
             .check_payload(xid, Direction::Reply, &reply.message);
         if let Err(error) = belongs {
-            return self.discard(&error);
+            return self.count_discarded(&error);
         }
         let outcome = match fits {
             true => Outcome::CarriedReply(reply.message, reply.writes),
@@ -195,25 +195,25 @@ impl Requester {
                 "the server says that it wrote more than there was room for".to_owned(),
             )),
         };
-        self.replied(shared, key, Some(reply.granted), outcome);
+        self.end_answered(shared, key, Some(reply.granted), outcome);
     }
 
     /// Fails the call with this XID, because its reply has arrived and cannot be used.
-    pub(crate) fn unusable(&mut self, shared: &mut Shared, xid: u32, reason: String) {
+    pub(crate) fn reply_unusable(&mut self, shared: &mut Shared, xid: u32, reason: String) {
         let Some(key) = self.sent_call(xid) else {
-            return self.unknown(xid);
+            return self.count_unknown_xid(xid);
         };
         rpcrdma_host::limited!(warn, xid, reason, "reply cannot be used");
         // The credits of a message that breaks a rule count for nothing.
         let outcome = Outcome::Failed(CallError::Protocol(reason));
-        self.replied(shared, key, None, outcome);
+        self.end_answered(shared, key, None, outcome);
     }
 
     /// Records that the responder could not use the messages of an extension that carried a call.
     /// The call is sent again without extensions.
-    pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
+    pub(crate) fn carried_call_rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
         let Some(key) = self.sent_call(xid) else {
-            return self.unknown(xid);
+            return self.count_unknown_xid(xid);
         };
         rpcrdma_host::limited!(
             warn,
@@ -221,15 +221,15 @@ impl Requester {
             reason,
             "call in messages of an extension rejected, it is sent without"
         );
-        let outcome = self.without_extensions(key);
-        self.replied(shared, key, None, outcome);
+        let outcome = self.base_only_outcome(key);
+        self.end_answered(shared, key, None, outcome);
     }
 
     /// Records that the responder does not support the header type of a call's first message. This
     /// type is not sent again (version-two-07, section 7.1.3): queued messages of calls that use it are removed.
     /// The responder keeps no parts of such calls, so their further parts need not be sent either.
-    fn type_refused(&mut self, shared: &mut Shared, key: usize, number: u32) {
-        for xid in shared.flow.withdraw(number) {
+    fn header_type_refused(&mut self, shared: &mut Shared, key: usize, number: u32) {
+        for xid in shared.flow.withdraw_calls(number) {
             if let Some(key) = self.sent_call(xid)
                 && let Some(carrier) = &mut self.calls[key].carrier
             {
@@ -243,15 +243,15 @@ impl Requester {
 
     /// Records that the responder has refused RDMA2_CALL_EXTERNAL, the header type of a call with a
     /// call chunk. It is not sent again (version-two-07, section 7.1.3).
-    fn no_external_calls(&mut self, shared: &mut Shared) {
+    fn external_calls_refused(&mut self, shared: &mut Shared) {
         shared.limits.chunks.position_zero = false;
         self.limits_changed(shared);
     }
 
     /// Returns the outcome by which a call that an extension could not carry is planned again.
-    fn without_extensions(&self, key: usize) -> Outcome {
+    fn base_only_outcome(&self, key: usize) -> Outcome {
         let call = &self.calls[key];
-        match (&call.carrier, call.source()) {
+        match (&call.carrier, call.original()) {
             (Some(_), Some(source)) => Outcome::Again(Box::new(source.clone().base_only())),
             _ => Outcome::Failed(CallError::Protocol(
                 "the server refused a message of an extension that was not sent".to_owned(),
@@ -271,46 +271,46 @@ impl Requester {
     }
 
     /// Counts a reply whose XID is that of no call that was sent.
-    fn unknown(&mut self, xid: u32) {
+    fn count_unknown_xid(&mut self, xid: u32) {
         self.counters.unknown_xid += 1;
         tracing::debug!(xid, "reply to no call");
     }
 
     /// Returns the credits of an answered call, and ends the call. `granted` is the grant of the
     /// answer, if it applies.
-    pub(super) fn replied(
+    pub(super) fn end_answered(
         &mut self,
         shared: &mut Shared,
         key: usize,
         granted: Option<u32>,
         outcome: Outcome,
     ) {
-        let sent = self.calls[key].sent();
+        let sent = self.calls[key].sent_messages();
         // After an error, other Sends of the same call may still be under way. Each will use up a
         // receive of the responder, so that their credits are not free yet.
         match outcome {
             Outcome::Reply { .. } | Outcome::CarriedReply(..) => {
-                shared.flow.replied(sent, granted);
+                shared.flow.call_replied(sent, granted);
             }
-            _ => shared.flow.refused(sent, granted),
+            _ => shared.flow.call_refused(sent, granted),
         }
         if self.calls[key].cancelled {
             self.counters.cancelled_replies += 1;
             self.cancelled.retain(|&cancelled| cancelled != key);
-            self.end(shared, key, Outcome::Dropped);
+            self.end_call(shared, key, Outcome::Dropped);
         } else {
-            self.end(shared, key, outcome);
+            self.end_call(shared, key, outcome);
         }
     }
 
     /// Counts a message that is discarded silently (RFC 8166, section 4.5).
-    pub(crate) fn discard(&mut self, why: &dyn std::fmt::Display) {
+    pub(crate) fn count_discarded(&mut self, why: &dyn std::fmt::Display) {
         self.counters.discarded += 1;
         rpcrdma_host::limited!(warn, %why, "message from the responder discarded");
     }
 
     /// Removes a call, and reports its outcome.
-    pub(super) fn finish(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
+    pub(super) fn finish_call(&mut self, shared: &mut Shared, key: usize, outcome: Outcome) {
         let mut call = self.calls.remove(key);
         let xid = call.xid;
         // A cancelled call is no longer in `by_xid`. Another call may have the XID there.
@@ -325,7 +325,7 @@ impl Requester {
             return self.pending.push_front(*call);
         }
         self.earlier_errors.forget(xid);
-        if let Some(result) = call.finish(shared.dialect, outcome) {
+        if let Some(result) = call.take_result(shared.dialect, outcome) {
             shared.actions.push_back(Action::Finished { xid, result });
         }
     }

@@ -165,14 +165,14 @@ impl Outstanding {
     /// Returns the call as the upper layer made it, if it is planned and not sent, and breaks these
     /// limits: a Send of it may be too long, its header may list too many segments, or its payload
     /// may not be in a chunk.
-    pub(super) fn outgrown(&self, limits: &Limits) -> Option<Box<PendingCall>> {
+    pub(super) fn original_if_outgrown(&self, limits: &Limits) -> Option<Box<PendingCall>> {
         let (Stage::Registering(unsent) | Stage::Ready(unsent)) = &self.stage else {
             return None;
         };
         let listed = self.registrations.len() as u64;
         let outgrown =
             unsent.send_len > limits.inline_send || listed > u64::from(limits.chunks.segments);
-        // The peer has refused calls of this kind since (`Requester::no_external_calls`).
+        // The peer has refused calls of this kind since (`Requester::external_calls_refused`).
         let long = unsent.payload == CallPayload::PositionZero;
         let outgrown = outgrown || long && !limits.chunks.position_zero;
         let source = self.source.as_ref().filter(|_| outgrown)?;
@@ -181,7 +181,7 @@ impl Outstanding {
 
     /// Returns the call as the upper layer made it, if that is kept so that the call can be planned
     /// again.
-    pub(super) fn source(&self) -> Option<&PendingCall> {
+    pub(super) fn original(&self) -> Option<&PendingCall> {
         self.source.as_ref()
     }
 
@@ -191,7 +191,7 @@ impl Outstanding {
     }
 
     /// Returns the messages of the call, which was sent.
-    pub(super) fn sent(&self) -> SentCall {
+    pub(super) fn sent_messages(&self) -> SentCall {
         SentCall {
             number: self.number,
             sends: self.sends(),
@@ -211,15 +211,15 @@ impl Outstanding {
     }
 
     /// Returns the index of the registration with this handle, if the handle is still valid.
-    pub(super) fn find(&self, stag: Stag) -> Option<usize> {
+    pub(super) fn registration_of(&self, stag: Stag) -> Option<usize> {
         let registrations = self.registrations.iter();
         registrations
-            .map(Registration::stag)
+            .map(Registration::valid_stag)
             .position(|valid| valid == Some(stag))
     }
 
     /// Records that all memory of the call is registered.
-    pub(super) fn ready(&mut self) {
+    pub(super) fn set_ready(&mut self) {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Ended(Outcome::Dropped)) {
             Stage::Registering(unsent) => Stage::Ready(unsent),
             other => other,
@@ -227,12 +227,12 @@ impl Outstanding {
     }
 
     /// Returns the message of a ready call.
-    pub(super) fn send(
+    pub(super) fn encode(
         &mut self,
         shared: &mut Shared,
         may_be_invalidated: bool,
     ) -> Option<Segments> {
-        let chunks = self.offered();
+        let chunks = self.offered_chunks();
         let Stage::Ready(Unsent {
             payload, gather, ..
         }) = &mut self.stage
@@ -257,7 +257,7 @@ impl Outstanding {
     }
 
     /// Returns the chunk lists: registrations are in the order in which they are listed.
-    pub(super) fn offered(&self) -> Chunks {
+    pub(super) fn offered_chunks(&self) -> Chunks {
         let mut chunks = Chunks::default();
         for registration in &self.registrations {
             let segment = registration.segment;
@@ -279,7 +279,7 @@ impl Outstanding {
 
     /// Returns the result for the upper layer, after all memory has been reclaimed, or `None` if
     /// the call is cancelled or planned again.
-    pub(super) fn finish(
+    pub(super) fn take_result(
         &mut self,
         dialect: &dyn Dialect,
         outcome: Outcome,
@@ -341,7 +341,7 @@ impl Outstanding {
     }
 
     /// Returns the number of bytes that are registered for this purpose.
-    pub(super) fn room(&self, purpose: Purpose) -> u64 {
+    pub(super) fn registered_bytes(&self, purpose: Purpose) -> u64 {
         let pieces = self.registrations.iter();
         let pieces = pieces.filter(|registration| registration.purpose == purpose);
         pieces.map(|piece| u64::from(piece.segment.length)).sum()

@@ -52,7 +52,7 @@ impl Registration {
         }
     }
 
-    pub(super) fn valid(&mut self, registered: RemoteSegment) {
+    pub(super) fn set_valid(&mut self, registered: RemoteSegment) {
         self.segment = Segment {
             handle: registered.stag.0,
             length: registered.length,
@@ -61,11 +61,11 @@ impl Registration {
         self.validity = Validity::Valid;
     }
 
-    pub(super) fn invalidating(&mut self) {
+    pub(super) fn set_invalidating(&mut self) {
         self.validity = Validity::Invalidating;
     }
 
-    pub(super) fn ended(&mut self, region: Option<Region>) {
+    pub(super) fn set_ended(&mut self, region: Option<Region>) {
         self.validity = Validity::Ended(region);
     }
 
@@ -74,7 +74,7 @@ impl Registration {
     }
 
     /// Returns the handle while the peer can reach the memory.
-    pub(super) fn stag(&self) -> Option<Stag> {
+    pub(super) fn valid_stag(&self) -> Option<Stag> {
         matches!(self.validity, Validity::Valid).then_some(Stag(self.segment.handle))
     }
 

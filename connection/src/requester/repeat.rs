@@ -34,7 +34,7 @@ impl Requester {
             return None;
         };
         let call = &self.calls[key];
-        let source = call.source().filter(|call| call.repeats < MAX_REPEATS)?;
+        let source = call.original().filter(|call| call.repeats < MAX_REPEATS)?;
         let mut again = source.clone();
         again.repeats += 1;
         let changed = match error {
@@ -60,7 +60,7 @@ impl Requester {
 /// Limits the chunks of a call that was refused with this error. Returns false if it is no such
 /// error, or if the call has no more chunks than the responder takes.
 fn with_fewer_chunks(call: &Outstanding, again: &mut PendingCall, error: PeerError) -> bool {
-    let offered = call.offered();
+    let offered = call.offered_chunks();
     let listed = offered.reads.iter().map(|read| read.position);
     let mut positions: Vec<u32> = listed.filter(|&position| position != 0).collect();
     positions.dedup();
@@ -95,7 +95,7 @@ fn with_more_room(
     match error {
         PeerError::WriteResource { chunk, needed } => {
             let (index, needed) = ((chunk as usize).wrapping_sub(1), u64::from(needed));
-            let room = call.room(Purpose::Write(index));
+            let room = call.registered_bytes(Purpose::Write(index));
             match again.need.items.get_mut(index) {
                 Some(item) if room > 0 && needed > room && needed <= MOST_ROOM => {
                     *item = needed;
@@ -106,9 +106,9 @@ fn with_more_room(
         }
         PeerError::ReplyResource { needed } => {
             let needed = u64::from(needed);
-            let room = call.room(Purpose::Reply);
+            let room = call.registered_bytes(Purpose::Reply);
             // The reply includes the items that had no Write chunk. The next call offers one for each.
-            let unplaced: u64 = match call.offered().writes.is_empty() {
+            let unplaced: u64 = match call.offered_chunks().writes.is_empty() {
                 true => again.need.items.iter().copied().map(padded).sum(),
                 false => 0,
             };

@@ -15,7 +15,7 @@ impl Requester {
     /// Sends ready calls and starts pending ones, in order, as far as credits and the `room` free
     /// send-queue entries allow. A call without a free entry is not queued: the grant may be
     /// lowered meanwhile, and calls sent after that must respect it (RFC 8166, section 3.3.1).
-    pub(crate) fn pump(&mut self, shared: &mut Shared, room: usize) {
+    pub(crate) fn start_calls(&mut self, shared: &mut Shared, room: usize) {
         if self.ready.is_empty() && self.pending.is_empty() {
             return;
         }
@@ -35,7 +35,7 @@ impl Requester {
             {
                 if self.calls[key].carrier.is_none() {
                     self.ready.pop_front();
-                    self.send(shared, key);
+                    self.send_base(shared, key);
                 } else if self.send_carried(shared, key) {
                     return;
                 }
@@ -60,7 +60,7 @@ impl Requester {
                 return;
             };
             alone = alone.saturating_sub(1);
-            let started = self.start(shared, call, room);
+            let started = self.start_call(shared, call, room);
             // The driver first executes what this call needs. What is left then decides how the
             // next one may be transferred.
             if started == Started::First && !shared.actions.is_empty() {
@@ -77,16 +77,16 @@ impl Requester {
         self.calls[key].number = shared.flow.call_sent(sends, replies);
         let most = &mut self.counters.most_in_flight;
         *most = shared.flow.in_flight().max(*most);
-        self.watch.sent(key);
+        self.watch.call_sent(key);
     }
 
     /// Sends a call that the base protocol transfers.
-    pub(super) fn send(&mut self, shared: &mut Shared, key: usize) {
+    pub(super) fn send_base(&mut self, shared: &mut Shared, key: usize) {
         // The reserved credit becomes one in use.
         shared.flow.release_reserved(1);
         self.take_credits(shared, key);
-        if let Some(gather) = self.calls[key].send(shared, self.may_be_invalidated) {
-            shared.push_send(Direction::Call, gather, None, false);
+        if let Some(gather) = self.calls[key].encode(shared, self.may_be_invalidated) {
+            shared.queue_send(Direction::Call, gather, None, false);
         }
     }
 
@@ -109,36 +109,36 @@ impl Requester {
             MaySend::Later => return true,
             MaySend::Never => {
                 // Its registrations and reserved Sends need not be those of the next plan.
-                if let Some(source) = self.calls[key].source() {
+                if let Some(source) = self.calls[key].original() {
                     let again = Outcome::Again(Box::new(source.clone()));
-                    self.unready(shared, key, again);
+                    self.withdraw_ready(shared, key, again);
                 }
                 return false;
             }
         }
         self.ready.pop_front();
-        match self.lay_out(shared, key) {
+        match self.lay_out_call(shared, key) {
             Ok(group) => return self.send_group(shared, key, group),
             Err(error) => {
                 let xid = self.calls[key].xid;
                 tracing::debug!(xid, %error, "call is planned again without extensions");
-                self.plan_again(shared, key);
+                self.plan_without_extensions(shared, key);
             }
         }
         false
     }
 
     /// Lets the extension divide a call into the messages that carry it.
-    fn lay_out(&mut self, shared: &mut Shared, key: usize) -> Result<Group, NotTransferred> {
+    fn lay_out_call(&mut self, shared: &mut Shared, key: usize) -> Result<Group, NotTransferred> {
         let call = &mut self.calls[key];
-        let chunks = call.offered();
+        let chunks = call.offered_chunks();
         let xid = call.xid;
         let gone = || NotTransferred("its extension is gone".to_owned());
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
-        // A call without its plan has been laid out: `Requester::finish` then tells the extension
+        // A call without its plan has been laid out: `Requester::finish_call` then tells the extension
         // that it has ended.
         let (by, plan) = (carrier.by, carrier.plan.take().ok_or_else(gone)?);
-        let message: &Message = &call.source().ok_or_else(gone)?.message;
+        let message: &Message = &call.original().ok_or_else(gone)?.message;
         let mode = shared.session.modes().get(by).ok_or_else(gone)?;
         let messages = mode.send_call(xid, &*plan, message, &chunks)?;
         Ok(Group::new(messages))
@@ -153,7 +153,7 @@ impl Requester {
         // The peer has no receives, and the call no credits, for more messages than were planned.
         if count == 0 || count > planned {
             tracing::error!(count, planned, "an extension did not keep to its plan");
-            self.plan_again(shared, key);
+            self.plan_without_extensions(shared, key);
             return false;
         }
         // The extension may need fewer messages than it planned. Only those that are sent take
@@ -163,7 +163,7 @@ impl Requester {
             carrier.sends = count;
             carrier.first_type = group.first_type();
         }
-        call.stage = Stage::Sent(call.offered());
+        call.stage = Stage::Sent(call.offered_chunks());
         let xid = call.xid;
         self.take_credits(shared, key);
         group.send(shared, Direction::Call, xid, None);
@@ -171,11 +171,11 @@ impl Requester {
     }
 
     /// Plans a call again, without extensions.
-    pub(super) fn plan_again(&mut self, shared: &mut Shared, key: usize) {
-        let outcome = match self.calls[key].source() {
+    pub(super) fn plan_without_extensions(&mut self, shared: &mut Shared, key: usize) {
+        let outcome = match self.calls[key].original() {
             Some(source) => Outcome::Again(Box::new(source.clone().base_only())),
             None => Outcome::Dropped,
         };
-        self.end(shared, key, outcome);
+        self.end_call(shared, key, outcome);
     }
 }

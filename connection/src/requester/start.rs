@@ -10,7 +10,7 @@ use transfer_plan::{CallPlan, Shape, needs_no_chunks, plan_call};
 use super::outstanding::Outstanding;
 use super::pending::PendingCall;
 use super::prepared::{Prepared, prepare, prepare_candidate};
-use super::{Requester, fail};
+use super::{Requester, finish_unsent};
 use crate::Action;
 use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
 use crate::plan::{CallChoice, choose_call, is_possible};
@@ -29,7 +29,12 @@ pub(super) enum Started {
 impl Requester {
     /// Plans a call and allocates its memory. A plain call is sent at once, unless another is ready
     /// before it or the send queue, which has `room` free entries, is full. A credit must be free.
-    pub(super) fn start(&mut self, shared: &mut Shared, call: PendingCall, room: usize) -> Started {
+    pub(super) fn start_call(
+        &mut self,
+        shared: &mut Shared,
+        call: PendingCall,
+        room: usize,
+    ) -> Started {
         match self.claimed_small_calls && !call.base_only {
             false => self.start_unclaimed(shared, call, room),
             true => self.start_claimed(shared, call, room),
@@ -65,7 +70,7 @@ impl Requester {
             need: &call.need,
             limits: &limits,
             credits: shared.flow.unreserved(),
-            reply_credits: shared.flow.reply_sends(),
+            reply_credits: shared.flow.receivable_in_reply(),
             reservable: self.reservable(shared),
         };
         let claimed = shared.session.modes().all().find_map(|(by, mode)| {
@@ -85,7 +90,7 @@ impl Requester {
         let shape = match Shape::of(&call.message) {
             Ok(shape) => shape,
             Err(error) => {
-                fail(shared, call.xid, error.to_string());
+                finish_unsent(shared, call.xid, error.to_string());
                 return Started::GoOn;
             }
         };
@@ -96,7 +101,7 @@ impl Requester {
         // plan. `start_base` checks that there are none if the responder takes none.
         match plan_call(&shape, &call.need, &call.limits(&shared.limits, true)) {
             Ok(plan) => self.start_base(shared, call, &plan, room),
-            Err(error) => fail(shared, call.xid, error.to_string()),
+            Err(error) => finish_unsent(shared, call.xid, error.to_string()),
         }
         Started::GoOn
     }
@@ -116,7 +121,7 @@ impl Requester {
             need: &call.need,
             limits: &limits,
             credits: shared.flow.unreserved(),
-            reply_credits: shared.flow.reply_sends(),
+            reply_credits: shared.flow.receivable_in_reply(),
             reservable: self.reservable(shared),
         };
         let may_invalidate = self.may_be_invalidated;
@@ -155,7 +160,7 @@ impl Requester {
                 self.start_chosen(shared, call, &choice, room)
             }
             Err(error) => {
-                fail(shared, call.xid, error.to_string());
+                finish_unsent(shared, call.xid, error.to_string());
                 Started::First
             }
         }
@@ -199,7 +204,7 @@ impl Requester {
         // version 1, which cannot say it, if this server is configured so (RFC 8167, section 6).
         if !self.chunks && plan.has_chunks() {
             let reason = format!("the responder takes no chunks, and the call has some: {plan}");
-            return fail(shared, call.xid, reason);
+            return finish_unsent(shared, call.xid, reason);
         }
         let (limits, pool) = (&shared.limits, &shared.config.pool);
         let copied = &mut self.counters.copied_bytes;
@@ -255,7 +260,7 @@ impl Requester {
     fn wait_for_memory(&mut self, shared: &mut Shared, call: PendingCall, error: PoolExhausted) {
         // More than the pool ever has: waiting would not end.
         if error.wanted > error.limit {
-            return fail(shared, call.xid, error.to_string());
+            return finish_unsent(shared, call.xid, error.to_string());
         }
         tracing::debug!(xid = call.xid, %error, "call waits for memory");
         self.no_memory = Some(error);
@@ -278,13 +283,13 @@ impl Requester {
         let key = self.calls.insert(call);
         self.by_xid.insert(xid, key);
         if regions.is_empty() && receives == 0 {
-            // `pump` has seen one free credit before it started this call, so one Send may go out
+            // `start_calls` has seen one free credit before it started this call, so one Send may go out
             // at once. A call that an extension carries may need several credits, which are counted
             // when it is at the head of the ready calls.
             if carried || !self.sends_at_once(shared, room) {
                 return self.ready.push_back(key);
             }
-            return self.send(shared, key);
+            return self.send_base(shared, key);
         }
         if receives > 0 {
             self.further_receives += receives;

@@ -33,14 +33,14 @@ impl AnswerWatch {
     }
 
     /// Records that a call is sent.
-    pub(super) fn sent(&mut self, key: usize) {
+    pub(super) fn call_sent(&mut self, key: usize) {
         if std::mem::take(&mut self.next) {
             self.groups.push((Calls::Next, vec![key]));
         }
     }
 
     /// Records that a call is answered, or that it will not be sent.
-    pub(super) fn answered(&mut self, key: usize) {
+    pub(super) fn call_answered(&mut self, key: usize) {
         // A call may be in several groups, as each was formed from all calls of its time.
         let answered = &mut self.answered;
         self.groups.retain_mut(|(calls, keys)| {
@@ -53,13 +53,13 @@ impl AnswerWatch {
     }
 
     /// Returns whether there is a group of which all calls are answered, for
-    /// [`AnswerWatch::next_answered`].
-    pub(super) fn has_answered(&self) -> bool {
+    /// [`AnswerWatch::next_answered_group`].
+    pub(super) fn has_answered_group(&self) -> bool {
         !self.answered.is_empty()
     }
 
     /// Removes and returns the next group of which all calls are answered.
-    pub(super) fn next_answered(&mut self) -> Option<Calls> {
+    pub(super) fn next_answered_group(&mut self) -> Option<Calls> {
         self.answered.pop_front()
     }
 }

@@ -52,7 +52,7 @@ impl Responder {
         let planned = match planned {
             // The requester's receives are being changed in size. The reply may fit when that is
             // settled.
-            Err(_) if self.terms.last_resort.is_none() => return self.hold(call, message),
+            Err(_) if self.terms.last_resort.is_none() => return self.hold_reply(call, message),
             planned => planned,
         };
         let base = planned.as_ref().ok();
@@ -62,13 +62,13 @@ impl Responder {
         // protocol.
         let other = match &shape {
             Ok(shape) if !is_short && !shape.items().is_empty() => {
-                self.alternative(shared, &call, &message, shape, base)
+                self.cheaper_extension_reply(shared, &call, &message, shape, base)
             }
             _ => None,
         };
         let last_resort = match (&planned, &shape) {
             _ if other.is_some() => other,
-            (Err(_), Ok(shape)) => self.last_resort(shared, &call, &message, shape),
+            (Err(_), Ok(shape)) => self.last_resort_reply(shared, &call, &message, shape),
             _ => None,
         };
         // Before the reply is encoded, so that the reply itself grants the credit of its call
@@ -92,7 +92,7 @@ impl Responder {
     }
 
     /// Keeps a reply until its maximum length is settled with the requester.
-    pub(super) fn hold(&mut self, call: InCall, message: Message) {
+    pub(super) fn hold_reply(&mut self, call: InCall, message: Message) {
         tracing::debug!(
             xid = call.xid,
             "reply waits until its longest length is settled"

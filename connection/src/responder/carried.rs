@@ -4,8 +4,8 @@
 //! extension that carried the call offers candidates.
 //!
 //! In the working group's version 2, calls of extensions are treated like calls of the base protocol
-//! (`take_joined`): an extension may offer a cheaper reply (`alternative`), and a reply that fits
-//! nothing that the call provides is continued (`last_resort`).
+//! (`joined_call_received`): an extension may offer a cheaper reply (`cheaper_extension_reply`), and a reply that fits
+//! nothing that the call provides is continued (`last_resort_reply`).
 
 use std::any::Any;
 
@@ -36,7 +36,12 @@ pub(super) type Writes = SmallVec<[(usize, usize); 1]>;
 impl Responder {
     /// Handles a call that arrived in messages of the extension with number `by`, which also plans
     /// the reply.
-    pub(crate) fn take_carried(&mut self, shared: &mut Shared, by: usize, call: IncomingCall) {
+    pub(crate) fn carried_call_received(
+        &mut self,
+        shared: &mut Shared,
+        by: usize,
+        call: IncomingCall,
+    ) {
         // Preferably a handle of memory that the reply writes: the requester needs that back before
         // it can use the results.
         let reply = call.chunks.writes.iter().chain(&call.chunks.reply);
@@ -62,7 +67,7 @@ impl Responder {
 
     /// Handles a call that arrived in messages of an extension, and whose reply is planned like
     /// that of a call of the base protocol. The reply may invalidate `handle`.
-    pub(crate) fn take_joined(
+    pub(crate) fn joined_call_received(
         &mut self,
         shared: &mut Shared,
         call: IncomingCall,
@@ -82,7 +87,7 @@ impl Responder {
 
     /// Lets an extension lay out the reply to a call of the base protocol, if that is cheaper than
     /// the plan of the base protocol.
-    pub(super) fn alternative(
+    pub(super) fn cheaper_extension_reply(
         &mut self,
         shared: &mut Shared,
         call: &InCall,
@@ -90,7 +95,7 @@ impl Responder {
         shape: &Shape,
         base: Option<&ReplyPlan>,
     ) -> Option<(Writes, Group)> {
-        let credits = shared.flow.for_reply();
+        let credits = shared.flow.sendable_in_reply();
         let limits = self.last_resort_limits(shared);
         let peer = shared.peer();
         let reply = ReplyToPlan {
@@ -122,7 +127,7 @@ impl Responder {
 
     /// Sends an error to a requester that could not use the reply to a call: there will be no other
     /// reply. The requester can make the call again in another transfer mode.
-    pub(crate) fn rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
+    pub(crate) fn reply_rejected(&mut self, shared: &mut Shared, xid: u32, reason: &str) {
         self.chunk_error(shared, xid, &reason);
     }
 
@@ -145,10 +150,10 @@ impl Responder {
             tracing::debug!(peer = shared.peer(), xid = call.xid, %plan, "reply");
             return self.send_without_chunks(shared, &call, &message, plan);
         }
-        let laid_out = self.lay_out(shared, &call, &message, &shape, base.as_ref());
+        let laid_out = self.lay_out_reply(shared, &call, &message, &shape, base.as_ref());
         // As in `answer_planned`. The call has not ended yet, and keeps its credit.
         if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
-            return self.hold(call, message);
+            return self.hold_reply(call, message);
         }
         shared.flow.call_ended(call.messages);
         match (laid_out, base) {
@@ -185,7 +190,7 @@ impl Responder {
     /// # Errors
     /// The extension cannot lay out its own plan, or divides the reply into more messages than it
     /// planned, for which the requester has posted no receives.
-    fn lay_out(
+    fn lay_out_reply(
         &mut self,
         shared: &mut Shared,
         call: &InCall,
@@ -194,7 +199,7 @@ impl Responder {
         base: Option<&ReplyPlan>,
     ) -> Result<Option<(Writes, Group)>, NotTransferred> {
         let limits = self.last_resort_limits(shared);
-        let credits = shared.flow.for_reply();
+        let credits = shared.flow.sendable_in_reply();
         let costs = &shared.config.options.costs;
         let Some(carried) = &call.carried else {
             return Ok(None);
@@ -227,7 +232,7 @@ impl Responder {
 
     /// Lets an extension lay out the reply to a call of the base protocol, which has no plan for it.
     /// Returns `None` if none can.
-    pub(super) fn last_resort(
+    pub(super) fn last_resort_reply(
         &self,
         shared: &mut Shared,
         call: &InCall,
@@ -235,7 +240,7 @@ impl Responder {
         shape: &Shape,
     ) -> Option<(Writes, Group)> {
         let limits = self.last_resort_limits(shared);
-        let credits = shared.flow.for_reply();
+        let credits = shared.flow.sendable_in_reply();
         let peer = shared.peer();
         let reply = ReplyToPlan {
             shape,

@@ -60,7 +60,7 @@ impl Fetch {
     }
 
     /// Returns the number of bytes of the chunks that are to be fetched.
-    pub(super) fn wanted(&self) -> u64 {
+    pub(super) fn bytes_to_fetch(&self) -> u64 {
         let lengths = self
             .chunks
             .iter()
@@ -69,7 +69,7 @@ impl Fetch {
     }
 
     /// Returns the number of bytes of pool memory that the chunks take when they are fetched.
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_needed(&self) -> usize {
         let chunks = self.chunks.iter().map(|fetched| &fetched.chunk);
         let fetched = chunks.filter(|chunk| !chunk.segments.is_empty());
         fetched
@@ -84,9 +84,9 @@ impl Fetch {
     pub(super) fn allocate(&mut self, pool: &Pool) -> Result<SmallVec<[FetchRead; 2]>, FetchError> {
         let largest = pool.account().map_or(usize::MAX, Account::largest);
         // Waiting would not help: no connection ever gets so much at once.
-        if self.memory() > largest {
+        if self.memory_needed() > largest {
             return Err(FetchError::Never(PoolExhausted {
-                wanted: self.memory(),
+                wanted: self.memory_needed(),
                 in_use: pool.in_use(),
                 limit: largest,
             }));
@@ -126,7 +126,7 @@ impl Fetch {
     }
 
     /// Records that an RDMA Read has completed. Returns whether it was the last one of the call.
-    pub(super) fn arrived(&mut self, chunk: usize, piece: usize, sink: Buf) -> bool {
+    pub(super) fn read_arrived(&mut self, chunk: usize, piece: usize, sink: Buf) -> bool {
         let slot = self
             .chunks
             .get_mut(chunk)
@@ -141,7 +141,7 @@ impl Fetch {
     }
 
     /// Returns the whole call.
-    pub(super) fn finish(self) -> Message {
+    pub(super) fn into_message(self) -> Message {
         if self.chunks.is_empty() {
             return self.message;
         }

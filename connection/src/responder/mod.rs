@@ -162,7 +162,7 @@ impl Responder {
 
     /// Shrinks queues and tables to the calls that are unanswered now. Returns the number of bytes
     /// freed.
-    pub(crate) fn give_back(&mut self) -> usize {
+    pub(crate) fn shrink(&mut self) -> usize {
         shrink_slab(&mut self.calls)
             + rdma::shrink(&mut self.no_memory)
             + rdma::shrink(&mut self.put_off)
@@ -191,7 +191,7 @@ impl Responder {
     }
 
     /// Returns the number of calls that arrived and have not been answered.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub(crate) fn unanswered_calls(&self) -> usize {
         self.calls.len() + self.gathered.len() + self.held.len()
     }
 
@@ -201,32 +201,37 @@ impl Responder {
     }
 
     /// Handles a call without chunks.
-    pub(crate) fn take_plain(&mut self, shared: &mut Shared, header: Plain, payload: Segments) {
+    pub(crate) fn plain_call_received(
+        &mut self,
+        shared: &mut Shared,
+        header: Plain,
+        payload: Segments,
+    ) {
         let call = InCall::plain(header.xid);
         if let Some(key) = self.admit(shared, call, header.credits) {
             let message = Message::without_items(payload);
             match may_deliver(shared, self.fetched) {
                 true => self.deliver(shared, key, message),
-                false => self.put_off(key, message),
+                false => self.deliver_later(key, message),
             }
         }
     }
 
     /// Keeps a call without chunks until there is memory for its reply.
     #[cold]
-    fn put_off(&mut self, key: usize, message: Message) {
+    fn deliver_later(&mut self, key: usize, message: Message) {
         self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
         self.put_off.push_back(key);
     }
 
     /// Handles a call with chunks.
-    pub(crate) fn take(&mut self, shared: &mut Shared, call: CallHeader) {
+    pub(crate) fn call_received(&mut self, shared: &mut Shared, call: CallHeader) {
         if !self.terms.chunks && call.has_chunks() {
             let bad = BadMessage {
                 answer: Some(ErrorMessage::chunk(shared.dialect, call.xid)),
                 reason: "a call with chunks, of which none are taken".to_owned(),
             };
-            return self.refuse(shared, &bad);
+            return self.refuse_message(shared, &bad);
         }
         let message = Message::without_items(call.payload);
         let in_call = InCall {
@@ -253,8 +258,8 @@ impl Responder {
         if payload.is_none() && items.is_empty() {
             if let Some(key) = self.admit(shared, call, requested) {
                 match may_deliver(shared, self.fetched) {
-                    true => self.deliver_whole(shared, key, message),
-                    false => self.put_off(key, message),
+                    true => self.check_and_deliver(shared, key, message),
+                    false => self.deliver_later(key, message),
                 }
             }
             return;
@@ -272,13 +277,13 @@ impl Responder {
             return self.refuse_reduced(shared, call, requested, most);
         }
         let fetch = Fetch::new(message, payload, items);
-        let short = fetch.memory() == 0;
+        let short = fetch.memory_needed() == 0;
         call.fetch = Some(Box::new(fetch));
         // Calls that need memory get it in the order in which they arrived. Otherwise short ones
         // could pass a long one for ever.
         let may_start = short || self.no_memory.is_empty();
         if let Some(key) = self.admit(shared, call, requested)
-            && !(may_start && self.start(shared, key))
+            && !(may_start && self.start_fetch(shared, key))
         {
             match short {
                 true => self.put_off.push_back(key),
@@ -296,7 +301,7 @@ impl Responder {
         let Some(key) = self.admit(shared, call, requested) else {
             return;
         };
-        let call = self.remove(key);
+        let call = self.remove_call(key);
         let why = "reduced arguments that are not DDP-eligible";
         if let Some(error) = shared.dialect.too_many_reduced(most) {
             shared.flow.call_ended(call.messages);
@@ -324,7 +329,7 @@ impl Responder {
             account.prove();
         }
         let most = &mut self.counters.most_outstanding;
-        *most = shared.flow.unanswered().max(*most);
+        *most = shared.flow.unanswered_credits().max(*most);
         // The slab uses a key again for a later call, to which a late reply must not go.
         self.generation = self.generation.wrapping_add(1);
         call.generation = self.generation;
@@ -338,10 +343,10 @@ impl Responder {
         // A call whose chunks are still being fetched was not delivered, so no reply can be meant
         // for it.
         let known = self.calls.get(key);
-        if known.is_none_or(|call| call.fetch.is_some() || self.id(key) != Some(id)) {
+        if known.is_none_or(|call| call.fetch.is_some() || self.call_id(key) != Some(id)) {
             return;
         }
-        let call = self.remove(key);
+        let call = self.remove_call(key);
         self.delivered.sub(PER_CALL);
         match message {
             Some(message) => {
@@ -357,19 +362,19 @@ impl Responder {
         self.retry(shared);
     }
 
-    fn id(&self, key: usize) -> Option<CallId> {
+    fn call_id(&self, key: usize) -> Option<CallId> {
         let call = self.calls.get(key)?;
         Some(CallId(u64::from(call.generation) << 32 | key as u64))
     }
 
-    fn remove(&mut self, key: usize) -> InCall {
+    fn remove_call(&mut self, key: usize) -> InCall {
         let call = self.calls.remove(key);
         self.fetched -= call.fetched;
         call
     }
 
     /// Discards a bad message, and sends the error message that it calls for, if any.
-    pub(crate) fn refuse(&mut self, shared: &mut Shared, bad: &BadMessage) {
+    pub(crate) fn refuse_message(&mut self, shared: &mut Shared, bad: &BadMessage) {
         let Some(answer) = &bad.answer else {
             rpcrdma_host::limited!(warn, reason = %bad.reason, "bad message from the requester");
             self.counters.discarded += 1;

@@ -76,7 +76,7 @@ pub(super) fn write_all(
 ) {
     for segment in filled.iter().filter(|segment| segment.length > 0) {
         writes.push(Action::Write {
-            gather: memory::take(&mut gather, segment.length as usize),
+            gather: memory::split_front(&mut gather, segment.length as usize),
             stag: Stag(segment.handle),
             offset: segment.offset,
         });

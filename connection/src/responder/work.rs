@@ -17,12 +17,12 @@ impl Responder {
     pub(crate) fn retry(&mut self, shared: &mut Shared) {
         // Calls that need no memory to be fetched pass those that do.
         while let Some(&key) = self.put_off.front()
-            && self.start(shared, key)
+            && self.start_fetch(shared, key)
         {
             self.put_off.pop_front();
         }
         while let Some(&key) = self.no_memory.front()
-            && self.start(shared, key)
+            && self.start_fetch(shared, key)
         {
             self.no_memory.pop_front();
         }
@@ -33,27 +33,27 @@ impl Responder {
         self.reading = self.reading.saturating_sub(1);
         if let Some(call) = self.calls.get_mut(id.call)
             && let Some(fetch) = &mut call.fetch
-            && fetch.arrived(id.chunk, id.piece, sink)
+            && fetch.read_arrived(id.chunk, id.piece, sink)
         {
-            self.complete(shared, id.call);
+            self.deliver_fetched(shared, id.call);
         }
         self.start_reads(shared);
     }
 
     /// Allocates memory for the chunks of a call and starts to fetch them. Returns false if the
     /// call has to wait for memory, and true also if it has ended with an error.
-    pub(super) fn start(&mut self, shared: &mut Shared, key: usize) -> bool {
+    pub(super) fn start_fetch(&mut self, shared: &mut Shared, key: usize) -> bool {
         let call = &mut self.calls[key];
         let Some(fetch) = &mut call.fetch else {
             return true;
         };
-        let wanted = fetch.wanted();
+        let wanted = fetch.bytes_to_fetch();
         // One call alone is taken as soon as there is room for it: its length was checked on
         // arrival.
         if self.fetched > 0 && self.fetched + wanted > shared.config.max_fetched {
             return false;
         }
-        let memory = fetch.memory();
+        let memory = fetch.memory_needed();
         // A call that is too long for any connection does not wait: `allocate` reports it.
         if let Some(account) = shared.config.pool.account()
             && memory <= account.largest()
@@ -73,7 +73,7 @@ impl Responder {
             Ok(reads) => reads,
             Err(FetchError::Later) => return false,
             Err(FetchError::Never(error)) => {
-                let call = self.remove(key);
+                let call = self.remove_call(key);
                 shared.flow.call_ended(call.messages);
                 // The call is well-formed: this host has no memory for it at any time.
                 self.refuse_call(shared, call.xid, PeerError::System, &error);
@@ -84,7 +84,7 @@ impl Responder {
         call.fetched = wanted;
         self.fetched += wanted;
         if reads.is_empty() {
-            self.complete(shared, key);
+            self.deliver_fetched(shared, key);
             return true;
         }
         for read in reads {
@@ -122,15 +122,15 @@ impl Responder {
     }
 
     /// Delivers a call whose chunks have all arrived.
-    fn complete(&mut self, shared: &mut Shared, key: usize) {
+    fn deliver_fetched(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
         if let Some(fetch) = call.fetch.take() {
-            self.deliver_whole(shared, key, fetch.finish());
+            self.check_and_deliver(shared, key, fetch.into_message());
         }
     }
 
     /// Delivers a call whose data has arrived completely, if its header agrees with the RPC message.
-    pub(super) fn deliver_whole(&mut self, shared: &mut Shared, key: usize, message: Message) {
+    pub(super) fn check_and_deliver(&mut self, shared: &mut Shared, key: usize, message: Message) {
         let xid = self.calls[key].xid;
         // A complete long call is progress: from now on, the connection may use memory that is kept
         // from peers which only begin calls.
@@ -142,7 +142,7 @@ impl Responder {
         // A payload that was in a chunk could not be compared with the header before.
         let checked = shared.dialect.check_payload(xid, Direction::Call, &message);
         if let Err(error) = checked {
-            let call = self.remove(key);
+            let call = self.remove_call(key);
             shared.flow.call_ended(call.messages);
             return self.chunk_error(shared, xid, &error);
         }
@@ -151,7 +151,7 @@ impl Responder {
 
     /// Delivers a call to the upper layer.
     pub(super) fn deliver(&mut self, shared: &mut Shared, key: usize, message: Message) {
-        if let Some(id) = self.id(key) {
+        if let Some(id) = self.call_id(key) {
             self.delivered.add(PER_CALL);
             shared.actions.push_back(Action::Deliver { id, message });
         }

@@ -84,7 +84,7 @@ fn connection(end: Placement) -> Extensions {
 /// Has the peer announce a property whose value is 64.
 fn announce(connection: &mut Extensions, id: u32) {
     let value = smallest_result_value(64);
-    connection.by_version(|out| out.share_property(Property { id, value }));
+    connection.with_version_outbox(|out| out.share_property(Property { id, value }));
 }
 
 /// The engine repeats its choice without comparing costs while it gets the same plan.

@@ -105,7 +105,7 @@ pub fn locate(
             max: MAX_SPAN as u32,
         });
     }
-    match twice(&places) {
+    match overlapping_segment(&places) {
         Some(number) => Err(bad_segment(number)),
         None => Ok(places),
     }
@@ -121,7 +121,7 @@ fn check_offset(value: u32, len: u32) -> Result<u32, BadPlacement> {
 
 /// Returns the number of a segment in which two of these places, of any items, overlap.
 #[must_use]
-pub fn twice(places: &[Place]) -> Option<u32> {
+pub fn overlapping_segment(places: &[Place]) -> Option<u32> {
     if places.len() < 2 {
         return None;
     }

@@ -36,6 +36,6 @@ mod structure;
 pub use cut::{Rest, cut, pad};
 pub use frame::{Frame, Spot, Target, Unusable};
 pub use lay_out::{Headers, Layout, MAX_TRANSMISSION, NoRoom, Part, Run, lay_out};
-pub use locate::{BadPlacement, Place, locate, twice};
+pub use locate::{BadPlacement, Place, locate, overlapping_segment};
 pub use receives::{BadStructure, HEAD, PAGE, Placing, ReceiveSegment, ReceiveStructure, TARGET};
 pub use structure::{BufferSegment, BufferStructure, SegmentFlags, SegmentGroup};

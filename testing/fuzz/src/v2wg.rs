@@ -202,7 +202,7 @@ impl End {
     }
 
     fn is_due(&self) -> bool {
-        self.flow.due(self.advertised)
+        self.flow.limit_is_due(self.advertised)
     }
 }
 

@@ -7,7 +7,11 @@ use rpcrdma_v2_wg::{Answer, ErrorBody};
 use super::super::{BadMessage, ErrorMessage, Incoming, PeerError};
 
 /// Returns a message that is discarded, and answered with an error if there is one.
-pub(super) fn bad(direction: Direction, answer: Option<Answer>, reason: impl ToString) -> Incoming {
+pub(super) fn bad_message(
+    direction: Direction,
+    answer: Option<Answer>,
+    reason: impl ToString,
+) -> Incoming {
     let answer = answer.map(|answer| ErrorMessage {
         xid: answer.xid,
         version: answer.version,
@@ -30,7 +34,7 @@ pub(super) fn refuse(direction: Direction, xid: u32, refusal: Refusal) -> Incomi
         _ => refusal.answer(),
     };
     let answer = answer.map(|error| Answer::new(xid, error_body(error)));
-    bad(direction, answer, refusal)
+    bad_message(direction, answer, refusal)
 }
 
 /// Lowers the maximum in RDMA2_ERR_SEGMENTS to the number of segments that this end has announced.

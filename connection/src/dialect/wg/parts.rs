@@ -58,7 +58,7 @@ impl WgSession {
 
     /// Returns whether a message of the base protocol, which is this part, may arrive now as far as
     /// extensions and properties are concerned.
-    pub(super) fn base_may_go_on(&self, part: Part) -> bool {
+    pub(super) fn base_part_may_arrive(&self, part: Part) -> bool {
         part != Part::None
             && self.extensions.in_progress().is_none()
             && !self.base.exchange_is_incomplete()
@@ -71,7 +71,7 @@ impl WgSession {
     /// [`Refusal::Answer`], or [`Refusal::Discard`] for a part of a message that was refused before. If
     /// the message that it interrupts has its XID, that is given up as well: one error answers all parts
     /// with an XID, whichever types they have.
-    pub(super) fn may_arrive(
+    pub(super) fn check_may_arrive(
         &mut self,
         owner: Option<Owner>,
         direction: Option<Direction>,
@@ -99,7 +99,7 @@ impl WgSession {
         }
         if let Some(direction) = direction {
             // The last part of the message that it interrupts is still to come.
-            self.lost(direction, xid, false);
+            self.give_up_parts(direction, xid, false);
         }
         Err(match discards {
             true => DISCARDED,
@@ -114,7 +114,7 @@ impl WgSession {
     ///
     /// # Errors
     /// [`Refusal::Discard`].
-    pub(super) fn not_refused_before(&mut self, it: MessageId, last: bool) -> Result<(), Refusal> {
+    pub(super) fn check_not_refused(&mut self, it: MessageId, last: bool) -> Result<(), Refusal> {
         match self.refused.discard(it, last) {
             true => Err(DISCARDED),
             false => Ok(()),
@@ -122,13 +122,13 @@ impl WgSession {
     }
 
     /// Records that a message has begun. No further part of those that were refused follows it.
-    pub(super) fn began(&mut self) {
+    pub(super) fn message_began(&mut self) {
         self.refused.clear();
     }
 
     /// Records that a part of a message was refused. Unless it is the `last`, others follow, and are
     /// discarded.
-    pub(super) fn refused_part(&mut self, it: MessageId, last: bool) {
+    pub(super) fn part_refused(&mut self, it: MessageId, last: bool) {
         if !last {
             self.refused.add(it);
         }
@@ -137,7 +137,7 @@ impl WgSession {
     /// Abandons the message with this direction and XID, if parts of it have arrived: its next part
     /// cannot be used, or a message with its XID came that is no part of it. `last` says that this was
     /// the last part of a message of the base protocol.
-    pub(super) fn lost(&mut self, direction: Direction, xid: u32, last: bool) {
+    pub(super) fn give_up_parts(&mut self, direction: Direction, xid: u32, last: bool) {
         // Nothing of it can follow, so that the same XID may be used again.
         if last {
             self.refused.end(MessageId {
@@ -152,7 +152,7 @@ impl WgSession {
         };
         match begun.owner {
             Owner::Base => self.base.parts_lost(),
-            Owner::Extension(_) => self.extensions.give_up(),
+            Owner::Extension(_) => self.extensions.give_up_parts(),
         }
         // Its other parts are under way. They must not begin a message of their own.
         if !(last && begun.owner == Owner::Base) {
@@ -166,7 +166,7 @@ impl WgSession {
         let between_parts = self.part_in_progress().is_some();
         let base: &mut Base = &mut self.base;
         self.extensions
-            .by_version(|out| base.lost_properties(last, between_parts, out));
+            .with_version_outbox(|out| base.lost_properties(last, between_parts, out));
     }
 }
 

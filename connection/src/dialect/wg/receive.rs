@@ -5,11 +5,11 @@ use rpcrdma_chunks::{Chunks, Direction};
 use rpcrdma_v2_wg::{Answer, Body, ErrorBody, Header, ReverseSupport, check_call, check_payload};
 
 use super::super::{CallHeader, Incoming, Plain, Receiver, ReplyBody, ReplyHeader, pieces};
-use super::errors::bad;
+use super::errors::bad_message;
 
 /// Refuses a call at an end that takes none, and a reply at an end that makes no calls. Returns
 /// `None` for any other message.
-pub(super) fn for_neither_half(
+pub(super) fn refuse_unwanted_direction(
     direction: Option<Direction>,
     xid: u32,
     receiver: &Receiver,
@@ -19,11 +19,11 @@ pub(super) fn for_neither_half(
             // A client tells its server by a property (section 5.2.5).
             let answer = Answer::new(xid, ErrorBody::InvalidHeaderType);
             let reason = "a call from the server, which was told that none are taken";
-            bad(Direction::Call, Some(answer), reason)
+            bad_message(Direction::Call, Some(answer), reason)
         }
         Direction::Reply if !receiver.makes_calls => {
             let reason = "a reply to a server that makes no calls";
-            bad(Direction::Reply, None, reason)
+            bad_message(Direction::Reply, None, reason)
         }
         _ => return None,
     })
@@ -90,7 +90,7 @@ pub(super) fn rpc_message(
             },
             payload,
         }),
-        body => call(xid, credits, body, payload, receiver.max_call, most),
+        body => checked_call(xid, credits, body, payload, receiver.max_call, most),
     }
 }
 
@@ -105,7 +105,7 @@ fn has_no_chunks(body: &Body) -> bool {
     }
 }
 
-fn call(
+fn checked_call(
     xid: u32,
     requested: u32,
     body: Body,
@@ -115,7 +115,7 @@ fn call(
 ) -> Incoming {
     let answered = |error: Option<ErrorBody>, reason: &dyn std::fmt::Display| {
         let answer = error.map(|error| Answer::new(xid, error));
-        bad(Direction::Call, answer, reason)
+        bad_message(Direction::Call, answer, reason)
     };
     let handle = match &body {
         Body::Call { inv_handle, .. } => Some(*inv_handle).filter(|&handle| handle != 0),

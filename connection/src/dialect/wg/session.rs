@@ -13,11 +13,11 @@ use rpcrdma_v2_wg::{
 };
 
 use super::super::{
-    Incoming, Modes, Receiver, ReplyBody, ReplyHeader, Session, of_extension, pieces,
+    Incoming, Modes, Receiver, ReplyBody, ReplyHeader, Session, incoming_of_extension, pieces,
 };
-use super::errors::{as_announced, bad, peer_error, refuse};
+use super::errors::{as_announced, bad_message, peer_error, refuse};
 use super::parts::Part;
-use super::receive::{for_neither_half, limit_to_announced, rpc_message};
+use super::receive::{limit_to_announced, refuse_unwanted_direction, rpc_message};
 use super::{WgSession, heard, prefix};
 
 impl Session for WgSession {
@@ -45,7 +45,7 @@ impl Session for WgSession {
         match header.body {
             Body::Grant => return Incoming::Handled(Direction::Call, None),
             Body::Error(error) if receiver.makes_calls => {
-                return self.failed(xid, header.credit, error);
+                return self.error_received(xid, header.credit, error);
             }
             Body::Properties { last, properties } => {
                 return self.properties_received(xid, last, properties);
@@ -55,16 +55,17 @@ impl Session for WgSession {
         let part = Part::of(&header.body);
         // Between the parts of a message of the base protocol, what is for neither half of this end is that
         // in the first place.
-        if self.base_may_go_on(part)
-            && let Some(refused) = for_neither_half(direction, xid, receiver)
+        if self.base_part_may_arrive(part)
+            && let Some(refused) = refuse_unwanted_direction(direction, xid, receiver)
         {
             return refused;
         }
-        if !is_error && let Err(refusal) = self.may_arrive(Some(Owner::Base), direction, xid, part)
+        if !is_error
+            && let Err(refusal) = self.check_may_arrive(Some(Owner::Base), direction, xid, part)
         {
             return refuse(direction.unwrap_or(Direction::Call), xid, refusal);
         }
-        if let Some(refused) = for_neither_half(direction, xid, receiver) {
+        if let Some(refused) = refuse_unwanted_direction(direction, xid, receiver) {
             return refused;
         }
         // Grants and properties were handled above.
@@ -75,19 +76,19 @@ impl Session for WgSession {
             && let Err(error) = limit_to_announced(&mut header.body, self.base.properties().reverse)
         {
             // It may be the last part of a call whose other parts are here.
-            self.lost(direction, xid, last);
+            self.give_up_parts(direction, xid, last);
             let (answer, reason) = (
                 Answer::new(xid, error),
                 "a call beyond the announced support",
             );
-            return bad(direction, Some(answer), reason);
+            return bad_message(direction, Some(answer), reason);
         }
         pieces::advance(&mut message, at);
         let remaining = match header.body {
             Body::Middle { remaining, .. } => Some(remaining),
             _ => None,
         };
-        match self.payload(direction, xid, part, remaining, message) {
+        match self.collect_payload(direction, xid, part, remaining, message) {
             Ok(Some(payload)) => {
                 // What this end has announced, which may be less than what its decoder can read.
                 let most = self.base.properties().segment_count;
@@ -120,7 +121,7 @@ impl Session for WgSession {
     fn limits(&self) -> Option<ConnectionLimits> {
         let mut limits = ConnectionLimits::default();
         self.base.limits(&mut limits);
-        self.extensions.adjust(&mut limits);
+        self.extensions.adjust_limits(&mut limits);
         Some(limits)
     }
 
@@ -164,7 +165,7 @@ impl WgSession {
             return;
         }
         let announced = self.extensions.properties();
-        (self.extensions).by_version(|out| self.base.announce(&announced, out));
+        (self.extensions).with_version_outbox(|out| self.base.announce(&announced, out));
         let opened_by = first.map(|first| heard(first, None));
         self.extensions.connected(opened_by);
     }
@@ -174,7 +175,7 @@ impl WgSession {
     ///
     /// # Errors
     /// [`Refusal`]: the message is given up.
-    fn payload(
+    fn collect_payload(
         &mut self,
         direction: Direction,
         xid: u32,
@@ -184,7 +185,7 @@ impl WgSession {
     ) -> Result<Option<Segments>, Refusal> {
         if part == Part::None {
             // The payload is in a chunk.
-            self.began();
+            self.message_began();
             return Ok(Some(payload));
         }
         let it = MessageId {
@@ -193,7 +194,7 @@ impl WgSession {
             xid,
         };
         let last = part == Part::Last;
-        self.not_refused_before(it, last)?;
+        self.check_not_refused(it, last)?;
         let begins = self.part_in_progress().is_none();
         let taken = match remaining {
             Some(remaining) => {
@@ -203,9 +204,9 @@ impl WgSession {
             None => self.base.finish(payload).map(Some),
         };
         match &taken {
-            Ok(_) if begins => self.began(),
+            Ok(_) if begins => self.message_began(),
             Ok(_) => {}
-            Err(_) => self.refused_part(it, last),
+            Err(_) => self.part_refused(it, last),
         }
         taken
     }
@@ -233,7 +234,7 @@ impl WgSession {
             Side::Client => Direction::Reply,
         });
         let of = owner.map_or(known, |_| Some(direction));
-        if let Err(refusal) = self.may_arrive(owner.map(Owner::Extension), of, xid, part) {
+        if let Err(refusal) = self.check_may_arrive(owner.map(Owner::Extension), of, xid, part) {
             // A message of an unknown direction is answered like a call (section 6.1): its XID need not be
             // that of a call of this end, which it would end as a reply.
             return refuse(known.unwrap_or(Direction::Call), xid, refusal);
@@ -244,9 +245,9 @@ impl WgSession {
             xid,
         });
         if let Some(it) = it
-            && let Err(refusal) = self.not_refused_before(it, last)
+            && let Err(refusal) = self.check_not_refused(it, last)
         {
-            return bad(direction, None, refusal);
+            return bad_message(direction, None, refusal);
         }
         let begins = self.part_in_progress().is_none();
         let received = ReceivedMessage {
@@ -262,17 +263,17 @@ impl WgSession {
             // A message of an extension that carries no RPC messages is no reason to forget them.
             (Some(it), Ok(()))
                 if begins
-                    && (self.extensions.delivered() || self.part_in_progress() == Some(it)) =>
+                    && (self.extensions.has_delivered() || self.part_in_progress() == Some(it)) =>
             {
-                self.began();
+                self.message_began();
             }
             (Some(it), Err(Refusal::Malformed(_) | Refusal::Answer(..) | Refusal::Unusable(_))) => {
                 if begins {
                     self.refused.end_of(it.owner);
                 }
-                self.refused_part(it, last);
+                self.part_refused(it, last);
             }
-            (Some(it), Err(Refusal::Discard(_))) => self.refused_part(it, last),
+            (Some(it), Err(Refusal::Discard(_))) => self.part_refused(it, last),
             _ => {}
         }
         match done {
@@ -289,7 +290,7 @@ impl WgSession {
                 let reason = reason.to_owned();
                 Incoming::Unusable { xid, reason }
             }
-            done => of_extension(&received, done, VERSION),
+            done => incoming_of_extension(&received, done, VERSION),
         }
     }
 
@@ -298,7 +299,7 @@ impl WgSession {
         if self.part_in_progress().is_some() {
             self.lost_properties(last);
             let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
-            return bad(
+            return bad_message(
                 Direction::Call,
                 Some(answer),
                 "properties between the parts of a message",
@@ -309,7 +310,7 @@ impl WgSession {
             self.extensions.is_valid(&Announced { id, value })
         });
         let base = &mut self.base;
-        let taken = self.extensions.by_version(|out| {
+        let taken = self.extensions.with_version_outbox(|out| {
             if all_valid || base.peer().is_some() {
                 return base.take_properties(last, properties, out);
             }
@@ -318,7 +319,7 @@ impl WgSession {
             Err(ErrorBody::BadPropertyValue)
         });
         match taken {
-            Err(error) => bad(Direction::Call, Some(Answer::new(xid, error)), error),
+            Err(error) => bad_message(Direction::Call, Some(Answer::new(xid, error)), error),
             Ok(()) => Incoming::Handled(Direction::Call, None),
         }
     }
@@ -346,22 +347,22 @@ impl WgSession {
                 version,
                 error,
             });
-            return bad(Direction::Call, answer, error);
+            return bad_message(Direction::Call, answer, error);
         }
         if let Some(Prefix {
             xid, header_type, ..
         }) = prefix
         {
             match header_type {
-                header_type::CALL_MIDDLE => self.lost(Direction::Call, xid, false),
+                header_type::CALL_MIDDLE => self.give_up_parts(Direction::Call, xid, false),
                 header_type::CALL_EXTERNAL | header_type::CALL_INLINE => {
-                    self.lost(Direction::Call, xid, true);
+                    self.give_up_parts(Direction::Call, xid, true);
                 }
                 header_type::REPLY_EXTERNAL
                 | header_type::REPLY_MIDDLE
                 | header_type::REPLY_INLINE => {
                     let last = header_type != header_type::REPLY_MIDDLE;
-                    self.lost(Direction::Reply, xid, last);
+                    self.give_up_parts(Direction::Reply, xid, last);
                     let reason = error.to_string();
                     return Incoming::Unusable { xid, reason };
                 }
@@ -375,14 +376,14 @@ impl WgSession {
             error: as_announced(answer.error, most),
             ..answer
         });
-        bad(Direction::Call, answer, error)
+        bad_message(Direction::Call, answer, error)
     }
 
     /// Handles an error: one about a message of an extension or about properties, or about a call.
-    fn failed(&mut self, xid: u32, credits: u32, error: ErrorBody) -> Incoming {
+    fn error_received(&mut self, xid: u32, credits: u32, error: ErrorBody) -> Incoming {
         // Section 7: a code that is not known is ignored, with its message.
         let Some(peer_error) = peer_error(error) else {
-            return bad(Direction::Reply, None, error);
+            return bad_message(Direction::Reply, None, error);
         };
         let heard = Heard {
             xid,
