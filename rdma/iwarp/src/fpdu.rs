@@ -54,10 +54,12 @@ impl ShortFpdus {
         &self.bytes[self.written..]
     }
 
-    /// Adds bytes to the FPDU that is being framed.
+    /// Adds an FPDU of this length. Returns its bytes, which are zero.
     #[inline]
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+    pub(super) fn add(&mut self, len: usize) -> &mut [u8] {
+        let start = self.bytes.len();
+        self.bytes.resize(start + len, 0);
+        &mut self.bytes[start..]
     }
 
     /// Returns where the next FPDU begins.
@@ -66,13 +68,7 @@ impl ShortFpdus {
         self.sends.last().map_or(0, |last| last.end)
     }
 
-    /// Returns the bytes of the FPDU that is being framed.
-    #[inline]
-    pub(super) fn framing(&self) -> &[u8] {
-        &self.bytes[self.next()..]
-    }
-
-    /// Ends the FPDU that was being framed, which is of this request.
+    /// Records that the FPDU that was added last is of this request.
     #[inline]
     pub(super) fn framed(&mut self, id: WrId, signaled: bool) {
         let (start, end) = (self.next(), self.bytes.len());
@@ -156,8 +152,7 @@ mod tests {
     fn fpdus(lengths: &[usize]) -> ShortFpdus {
         let mut short = ShortFpdus::new();
         for (id, len) in lengths.iter().enumerate() {
-            short.push(&vec![id as u8; *len]);
-            assert_eq!(short.framing().len(), *len);
+            short.add(*len).fill(id as u8);
             short.framed(WrId(id as u64), id % 2 == 1);
         }
         short

@@ -69,21 +69,21 @@ impl Endpoint {
         };
         // Far below 2^16, because `payload` is short.
         let ulpdu = ddp::UNTAGGED + payload;
-        let mut head = [0; HEAD];
-        head[..mpa::LENGTH_FIELD].copy_from_slice(&(ulpdu as u16).to_be_bytes());
         let header = self.untagged(opcode, word);
-        header.emit(&mut head[mpa::LENGTH_FIELD..]);
-        let short = &mut self.short;
-        short.push(&head);
+        let has_crc = self.transmitter.has_crc();
+        let covered = HEAD + payload + mpa::padding(ulpdu);
+        let fpdu = self.short.add(covered + mpa::CRC_FIELD);
+        fpdu[..mpa::LENGTH_FIELD].copy_from_slice(&(ulpdu as u16).to_be_bytes());
+        header.emit(&mut fpdu[mpa::LENGTH_FIELD..]);
+        let mut at = HEAD;
         for bytes in gather {
-            short.push(bytes);
+            fpdu[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
         }
-        short.push(&[0; 3][..mpa::padding(ulpdu)]);
-        let crc = match self.transmitter.has_crc() {
-            true => crc32c::crc32c(short.framing()),
-            false => 0,
-        };
-        short.push(&crc.to_le_bytes());
+        if has_crc {
+            let crc = crc32c::crc32c(&fpdu[..covered]);
+            fpdu[covered..].copy_from_slice(&crc.to_le_bytes());
+        }
     }
 
     /// Records that TCP took `n` bytes. Returns how many of them are behind the short Sends.

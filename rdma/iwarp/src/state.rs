@@ -560,8 +560,8 @@ impl State {
     }
 
     fn flush_all(&mut self) {
-        let mut posted = std::mem::take(&mut self.posted);
-        for index in posted.drain(..) {
+        for at in 0..self.posted.len() {
+            let index = self.posted[at];
             let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
                 continue;
             };
@@ -581,7 +581,7 @@ impl State {
                 self.with(index, self.now, Conn::flush_posted);
             }
         }
-        self.posted = posted;
+        self.posted.clear();
     }
 }
 
