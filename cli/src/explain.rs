@@ -2,7 +2,7 @@
 
 use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::ConsideredMode;
-use rpcrdma_compare::{Op, operation};
+use rpcrdma_programs::workload::{Op, Workload};
 use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::catalog::{Catalog, Features, Tuning};
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ExplainArgs, catalog: &Catalog) -> Result<(), Failure> 
     output::line(costs.table())?;
     for (index, &asked) in args.ops.iter().enumerate() {
         let op = asked.limited(access.mount.attach.rsize, access.mount.attach.wsize);
-        let ways = consider(&setting, operation(op)).context(op)?;
+        let ways = consider(&setting, &op).context(op)?;
         if index > 0 {
             output::line("")?;
         }

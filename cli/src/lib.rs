@@ -11,7 +11,7 @@
 //! | [`Program::grants`] | `--credits mine` |
 //! | [`Program::version`] | `-o rpcrdma=mine`, `serve --rpcrdma mine` |
 //! | [`Program::setting`] | `--set mine=VALUE`, beside those that `--set help` lists |
-//! | [`Program::workload`] | `serve --program mine` |
+//! | [`Program::workload`] | `compare --ops mine`, `serve --program mine` |
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -137,8 +137,8 @@ impl Program {
         Self { catalog }
     }
 
-    /// Adds a workload: calls of a program of its own ([`Workload::service`]), which servers serve where
-    /// an option names it.
+    /// Adds a workload: calls of any RPC program, which `compare` measures by the clock and in the
+    /// simulation. Servers serve that program ([`Workload::service`]) where an option names it.
     #[must_use]
     pub fn workload(self, workload: impl Workload + 'static) -> Self {
         let catalog = self.catalog.with_workload(Arc::new(workload));

@@ -3,14 +3,14 @@
 use std::pin::pin;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
 use futures_util::future::{Either, select};
 use nfs_binding::client::{Follow, NfsUrl, UrlError};
 use nfs_binding::proto::{FileHandle, FileType, SetAttributes};
 use nfs_binding::server::MAX_TRANSFER;
 use rpc_transport::CallError;
-use rpcrdma_compare::{Latency, Op, Target};
+use rpcrdma_compare::Latency;
 use rpcrdma_programs::callbacks::{self, Answers, MAX_LEN, MAX_ORDERED, Order};
+use rpcrdma_programs::workload::{Op, Workload};
 use rpcrdma_setup::access::{Access, Mounted, Reached};
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::mount_options::MountOptions;
@@ -47,22 +47,19 @@ pub(crate) fn run(args: &PingArgs, catalog: &Catalog, verbose: bool) -> Result<(
         let (host, port) = server(&args.target)?;
         client_capture::open(&mut access, &args.capture)?;
         let reached = access.reach(&host, port)?;
-        let target = Target::new(reached.client.clone(), None, Bytes::new());
-        let measured = measure(args, verbose, &reached, &target, Op::Null);
+        let measured = measure(args, verbose, &reached, None, Op::Null);
         return measured.map_err(|failure| access.advised(failure));
     }
     let url = object_url(args)?;
     client_capture::open(&mut access, &args.capture)?;
     let mounted = access.mount(&url)?;
     let size = size(args.size.unwrap_or(DEFAULT_SIZE), &mounted, args.op)?;
-    let data: Bytes = vec![0x5a; size as usize].into();
     let runtime = &mounted.reached.runtime;
-    let client = mounted.reached.client.clone();
     match args.op {
         PingOp::Write => {
             let scratch = Scratch::create(&mounted).context(&url)?;
-            let target = Target::new(client, Some(scratch.file), data);
-            let result = measure(args, verbose, &mounted.reached, &target, Op::Write(size));
+            let (reached, file) = (&mounted.reached, Some(scratch.file));
+            let result = measure(args, verbose, reached, file, Op::Write(size));
             result.and(scratch.remove(&mounted).context(&url))
         }
         PingOp::Null | PingOp::Getattr | PingOp::Read => {
@@ -84,8 +81,7 @@ pub(crate) fn run(args: &PingArgs, catalog: &Catalog, verbose: bool) -> Result<(
                 let text = format!("{url} has {len} bytes: choose a longer file, or -s {len}");
                 return Err(Failure::Work(text));
             }
-            let target = Target::new(client, Some(object.handle), data);
-            measure(args, verbose, &mounted.reached, &target, op)
+            measure(args, verbose, &mounted.reached, Some(object.handle), op)
         }
     }
 }
@@ -250,24 +246,30 @@ fn measure(
     args: &PingArgs,
     verbose: bool,
     reached: &Reached,
-    target: &Target,
+    file: Option<FileHandle>,
     op: Op,
 ) -> Result<(), Failure> {
     let runtime = &reached.runtime;
+    let prepared = op.on(file);
+    let prepared = prepared.ok_or_else(|| Failure::work("no file to work on"))?;
+    let perform = || async {
+        let performed = prepared.perform(&reached.client, 0).await;
+        performed.map_err(Failure::work)
+    };
     let interruptible = Interruptible::new()?;
     let interrupt = interruptible.interrupt();
     let mut latency = Latency::new();
     let interrupted = {
         let calls = pin!(async {
             for _ in 0..args.count.min(WARM_UP) {
-                target.perform(op).await?;
+                perform().await?;
             }
             for _ in 0..args.count {
                 if !args.interval.0.is_zero() {
                     runtime.sleep(args.interval.0).await;
                 }
                 let start = Instant::now();
-                target.perform(op).await?;
+                perform().await?;
                 latency.record(start.elapsed());
             }
             Ok::<_, Failure>(())

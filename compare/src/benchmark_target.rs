@@ -1,16 +1,19 @@
 //! A benchmark target: one transport or variant with its server process and a client in this
 //! process.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use rpcrdma_setup::access::Mounted;
+use nfs_binding::client::NfsUrl;
+use rpcrdma_programs::workload::{Prepared, Server, Workload};
+use rpcrdma_setup::access::{Access, Mounted};
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::child::ChildProcess;
 use crate::latency::Latency;
-use crate::op::{Op, Target};
+use crate::prepared::Target;
 use crate::rows::{Conditions, Row};
 use crate::served::USAGE;
 use crate::usage::{Both, Usage};
@@ -53,6 +56,8 @@ pub(crate) struct BenchTarget {
     pub(crate) conditions: Conditions,
     verbs: bool,
     mounted: Mounted,
+    /// How the server is reached.
+    way: (Access, NfsUrl),
     target: Target,
     server: ChildProcess,
 }
@@ -67,11 +72,11 @@ impl BenchTarget {
         variant: Variant,
         name: &DeviceName,
         server: ChildProcess,
-        mounted: Mounted,
+        (mounted, way): (Mounted, (Access, NfsUrl)),
         conditions: Conditions,
-        ops: &[Op],
+        ops: &[Arc<dyn Workload>],
     ) -> Result<Self, Failure> {
-        let target = Target::create(&mounted, ops);
+        let target = Target::create(&mounted, ops, 0);
         let target = mounted.reached.runtime.block_on(target)?;
         let rdma = variant.version().is_some();
         Ok(Self {
@@ -80,6 +85,7 @@ impl BenchTarget {
             device: rdma.then(|| name.to_string()),
             conditions,
             mounted,
+            way,
             target,
             server,
         })
@@ -153,12 +159,10 @@ impl BenchTarget {
     ///
     /// # Errors
     /// The operation failed.
-    pub(crate) fn message_sizes(&mut self, op: Op) -> Result<(u32, u32), Failure> {
+    pub(crate) fn message_sizes(&mut self, op: &dyn Workload) -> Result<(u32, u32), Failure> {
         let before = self.mounted.reached.client.stats();
-        self.mounted
-            .reached
-            .runtime
-            .block_on(self.target.perform(op))?;
+        let op = self.target.ready(op)?;
+        self.mounted.reached.runtime.block_on(op.perform())?;
         let after = self.mounted.reached.client.stats();
         let bytes = |after: u64, before: u64| u32::try_from(after - before);
         let call = bytes(after.bytes_sent, before.bytes_sent).context("call length")?;
@@ -173,22 +177,23 @@ impl BenchTarget {
     /// An operation failed.
     pub(crate) fn one_at_a_time(
         &mut self,
-        op: Op,
+        op: &dyn Workload,
         budget: Budget,
         latency: &mut Latency,
     ) -> Result<(Both, u64), Failure> {
         let runtime = self.mounted.reached.runtime.clone();
+        let ready = self.target.ready(op)?;
         for _ in 0..WARM_UP {
-            runtime.block_on(self.target.perform(op))?;
+            runtime.block_on(ready.perform())?;
         }
         let before = self.usage()?;
-        let target = &self.target;
+        let ready = self.target.ready(op)?;
         let calls: u64 = runtime.block_on(async {
             let start = Instant::now();
             let mut last = start;
             let mut calls = 0;
             loop {
-                target.perform(op).await?;
+                ready.perform().await?;
                 let now = Instant::now();
                 latency.record(now - last);
                 last = now;
@@ -211,16 +216,16 @@ impl BenchTarget {
     /// An operation failed.
     pub(crate) fn timed(
         &mut self,
-        op: Op,
+        op: &dyn Workload,
         count: u32,
         latency: &mut Latency,
     ) -> Result<(), Failure> {
-        let target = &self.target;
+        let ready = self.target.ready(op)?;
         self.mounted.reached.runtime.block_on(async {
-            target.perform(op).await?;
+            ready.perform().await?;
             for _ in 0..count {
                 let start = Instant::now();
-                target.perform(op).await?;
+                ready.perform().await?;
                 latency.record(start.elapsed());
             }
             Ok(())
@@ -231,12 +236,12 @@ impl BenchTarget {
     ///
     /// # Errors
     /// An operation failed.
-    pub(crate) fn stream(&mut self, op: Op, time: Duration) -> Result<(u64, Duration), Failure> {
-        let target = &self.target;
+    pub(crate) fn stream(&mut self, op: &dyn Workload, time: Duration) -> Result<(u64, Duration), Failure> {
+        let ready = self.target.ready(op)?;
         self.mounted.reached.runtime.block_on(async {
             let mut flying = FuturesUnordered::new();
             for _ in 0..IN_FLIGHT {
-                flying.push(target.perform(op));
+                flying.push(ready.perform());
             }
             let start = Instant::now();
             let mut ended = 0;
@@ -246,7 +251,7 @@ impl BenchTarget {
                 if ended % LOOK_EVERY == 0 && start.elapsed() >= time {
                     break;
                 }
-                flying.push(target.perform(op));
+                flying.push(ready.perform());
             }
             let elapsed = start.elapsed();
             // Calls that are still outstanding are not counted, but awaited, so that they do not
@@ -256,6 +261,26 @@ impl BenchTarget {
             }
             Ok((ended, elapsed))
         })
+    }
+
+    /// Connects one more client, with a device of its own, which the runtime of this target drives.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub(crate) fn further_client(&self) -> Result<Mounted, Failure> {
+        let (access, url) = &self.way;
+        access.mount_with(&self.mounted.reached.runtime, url)
+    }
+
+    /// Prepares an operation for the client with this number.
+    ///
+    /// # Errors
+    /// The server refuses a call.
+    pub(crate) fn prepare(&self, op: &dyn Workload, number: u32) -> Result<Prepared, Failure> {
+        let reached = &self.mounted.reached;
+        let server = Server::new(&reached.client, Some(self.mounted.mount.root()), number);
+        let prepared = reached.runtime.block_on(Prepared::new(op, server));
+        prepared.map_err(Failure::work)
     }
 
     /// Returns the mounted export, for copying trees.

@@ -2,10 +2,12 @@
 //!
 //! None of the sizes used here is among those compared by default.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rpc_transport::rdma::{CostModel, RdmaOptions};
+use rpcrdma_programs::workload::{LONG, Op, Workload};
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::{Context, Failure};
 use transfer_plan::CostParameter;
@@ -13,7 +15,6 @@ use transfer_plan::CostParameter;
 use crate::benchmark_target::{BenchTarget, Budget};
 use crate::differences::{Differences, LARGE, Moved, PLAIN, Round, SHORT};
 use crate::latency::Latency;
-use crate::op::{LONG, Op};
 use crate::options::{Options, inline_size};
 use crate::rows::Mode;
 use crate::targets::{self, Setting};
@@ -59,7 +60,7 @@ impl Calibration {
     ///
     /// # Errors
     /// The file with the given costs cannot be read.
-    pub(crate) fn of(setting: &Setting<'_>, ops: &[Op]) -> Result<Self, Failure> {
+    pub(crate) fn of(setting: &Setting<'_>, ops: &[Arc<dyn Workload>]) -> Result<Self, Failure> {
         let options = setting.options;
         let given = CostsArg::load(options.costs.as_ref())?;
         let rdma = options.via.iter().filter(|via| via.version().is_some());
@@ -118,7 +119,13 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
         costs: Some(CostsArg::from(&Costs::of(dear, "for Sends"))),
         ..setting.options.clone()
     };
-    let ops = [Op::Read(LARGE), Op::Write(LARGE), Op::LongBoth(LONG)];
+    // Receives hold less than that.
+    let continued = inline_size(options.inline)? + PLAIN;
+    let mut ops: Vec<Arc<dyn Workload>> = vec![Arc::new(Op::Null), Arc::new(Op::LongBoth(LONG))];
+    for size in [PLAIN, continued, SHORT, LARGE] {
+        ops.push(Arc::new(Op::Read(size)));
+        ops.push(Arc::new(Op::Write(size)));
+    }
     let setting = Setting {
         options: &options,
         delay: Duration::ZERO,
@@ -133,8 +140,6 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
     // Spinning needs a processor for each side.
     let two =
         setting.processors.is_some() || thread::available_parallelism().map_or(1, usize::from) > 1;
-    // Receives hold less than that.
-    let continued = inline_size(options.inline)? + PLAIN;
     let mut differences = Vec::new();
     let begun = Instant::now();
     for round in 0..ROUNDS {
@@ -172,7 +177,7 @@ fn measure(setting: &Setting<'_>, baseline: &mut TcpBaseline) -> Result<CostMode
 /// Returns the latency of `op`, in microseconds.
 fn one(bench: &mut BenchTarget, op: Op) -> Result<f64, Failure> {
     let mut latency = Latency::new();
-    bench.timed(op, CALLS, &mut latency)?;
+    bench.timed(&op, CALLS, &mut latency)?;
     found(&latency)
 }
 
@@ -183,7 +188,7 @@ fn sends(bench: &mut BenchTarget, op: Op) -> Result<(f64, f64), Failure> {
         time: Duration::ZERO,
         count: Some(CALLS),
     };
-    let (did, calls) = bench.one_at_a_time(op, budget, &mut latency)?;
+    let (did, calls) = bench.one_at_a_time(&op, budget, &mut latency)?;
     let sends = did.total().sends as f64 / calls.max(1) as f64;
     Ok((found(&latency)?, sends))
 }

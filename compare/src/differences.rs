@@ -11,9 +11,9 @@
 use std::time::Duration;
 
 use rpc_transport::rdma::CostModel;
+use rpcrdma_programs::workload::LONG;
 
 use crate::latency::median;
-use crate::op::LONG;
 
 /// A number of data bytes that fit a message without chunks.
 pub(crate) const PLAIN: u32 = 2 << 10;

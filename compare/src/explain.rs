@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_setup::Failure;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::op::Op;
 use crate::targets::{self, Setting};
 
 /// The field of a log event that contains a plan.
@@ -20,11 +20,11 @@ const CALL: &str = "call";
 ///
 /// # Errors
 /// An operation failed.
-pub(crate) fn plans(setting: &Setting<'_>, ops: &[Op]) -> Result<Vec<String>, Failure> {
+pub(crate) fn plans(setting: &Setting<'_>, ops: &[Arc<dyn Workload>]) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for bench in &mut targets::start_targets(setting)? {
-        for &op in ops {
-            let (performed, plan) = listen(|| bench.message_sizes(op));
+        for op in ops {
+            let (performed, plan) = listen(|| bench.message_sizes(&**op));
             let (call, reply) = performed?;
             let plan = match plan {
                 Some(plan) => plan,

@@ -4,14 +4,16 @@
 //! with short ones. What that takes in memory is asked of the code that plans transfers, in a
 //! simulation, and not of a formula.
 
+use std::sync::Arc;
+
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::measure;
 
-use crate::op::Op;
-use crate::options::{INLINE, Options};
+use crate::options::{INLINE, OpName, Options};
 use crate::rows::{Least, Row};
-use crate::simulated::{configured, operation};
+use crate::simulated::configured;
 use crate::variant::Variant;
 
 /// The size of the WRITE that the first sentence is about, if it was measured: a small file, and
@@ -23,10 +25,15 @@ pub(crate) const USUAL_SIZE: u64 = 8 << 10;
 ///
 /// # Errors
 /// The operation cannot be simulated.
-pub(crate) fn add(options: &Options, ops: &[Op], rows: &mut [Row]) -> Result<(), Failure> {
-    let usual = ops.iter().filter(|op| matches!(op, Op::Write(_)));
+pub(crate) fn add(
+    options: &Options,
+    ops: &[Arc<dyn Workload>],
+    rows: &mut [Row],
+) -> Result<(), Failure> {
+    let usual = ops.iter().map(|op| &**op);
+    let usual = usual.filter(|op| op.name() == OpName::Write.name());
     let mut usual = usual.filter(|op| op.size().map(u64::from) == Some(USUAL_SIZE));
-    let (Some(&op), true) = (usual.next_back(), options.receives.is_empty()) else {
+    let (Some(op), true) = (usual.next_back(), options.receives.is_empty()) else {
         return Ok(());
     };
     for via in [Variant::V1Inv, Variant::V2Cont] {
@@ -48,7 +55,7 @@ pub(crate) fn add(options: &Options, ops: &[Op], rows: &mut [Row]) -> Result<(),
 
 /// Returns the least receives with which `op` takes one round trip by `via`, if any of the permitted
 /// lengths does.
-fn find(options: &Options, op: Op, via: Variant) -> Result<Option<Least>, Failure> {
+fn find(options: &Options, op: &dyn Workload, via: Variant) -> Result<Option<Least>, Failure> {
     let step = *INLINE.start() as usize;
     let lengths: Vec<u32> = INLINE
         .step_by(step)
@@ -62,7 +69,7 @@ fn find(options: &Options, op: Op, via: Variant) -> Result<Option<Least>, Failur
         let Some(setting) = configured(&options, via)? else {
             return Ok(None);
         };
-        let what = measure(&setting, operation(op));
+        let what = measure(&setting, op);
         let what = what.context(format_args!(
             "{op} with receives of {}",
             show_size(length.into())
@@ -88,6 +95,7 @@ fn find(options: &Options, op: Op, via: Variant) -> Result<Option<Least>, Failur
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rpcrdma_programs::workload::Op;
 
     #[test]
     fn the_least_receives_are_those_of_the_first_length_that_spares_the_rdma_read() {
@@ -99,20 +107,20 @@ mod tests {
                 ..options.clone()
             };
             let setting = configured(&options, via).unwrap().unwrap();
-            measure(&setting, operation(op)).unwrap().round_trips
+            measure(&setting, &op).unwrap().round_trips
         };
-        let least = find(&options, op, Variant::V1Inv).unwrap().unwrap();
+        let least = find(&options, &op, Variant::V1Inv).unwrap().unwrap();
         assert_eq!(trips(Variant::V1Inv, least.length), 1.0);
         assert_eq!(trips(Variant::V1Inv, least.length - 1024), 2.0);
         assert!(u64::from(least.length) > USUAL_SIZE);
         // Receives of version 2 cannot be shorter.
-        let continued = find(&options, op, Variant::V2Cont).unwrap().unwrap();
+        let continued = find(&options, &op, Variant::V2Cont).unwrap().unwrap();
         assert_eq!(continued.length, 4096);
         assert_eq!(continued.requester % 4096, 0);
         assert!(continued.requester > continued.responder);
         // 1 MiB takes two round trips with every length that version 1 can have.
         assert_eq!(
-            find(&options, Op::Write(1 << 20), Variant::V1Inv).unwrap(),
+            find(&options, &Op::Write(1 << 20), Variant::V1Inv).unwrap(),
             None
         );
     }

@@ -45,6 +45,7 @@ mod answer;
 mod benchmark_target;
 mod calibration;
 mod child;
+mod depth;
 mod differences;
 mod environment;
 mod explain;
@@ -54,9 +55,9 @@ mod latency;
 mod least;
 mod measurement;
 mod network;
-mod op;
 mod options;
 mod prediction;
+mod prepared;
 mod processor;
 mod receives;
 mod reference;
@@ -80,9 +81,11 @@ mod usage;
 mod variant;
 
 use std::fmt;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rpcrdma_programs::workload::{LONG, Op, Workload};
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
@@ -96,14 +99,13 @@ pub use latency::Latency;
 use measurement::Measurement;
 use network::Network;
 pub use network::end_delay;
-pub use op::{LONG, MAX_RECORD, Op, Target};
 pub use options::{OpName, Options};
+pub use prepared::MAX_RECORD;
 pub use reference::{Changes, Reference};
 pub use report::{Figure, Report, RunReport};
 pub use rows::{Conditions, Least, Mode, OverDelay, Row, Split};
 pub use run::{MeasuredRuns, RunOptions, RunRow, Runs, end_command};
 use schedule::Schedule;
-pub use simulated::operation;
 pub use simulated_costs::help as simulated_costs_help;
 use summary::Carried;
 use targets::Setting;
@@ -116,7 +118,7 @@ pub use variant::{AddedVariant, Variant};
 pub struct Comparison {
     environment: Environment,
     options: Options,
-    ops: Vec<Op>,
+    ops: Vec<Arc<dyn Workload>>,
 }
 
 /// The results of a comparison.
@@ -149,6 +151,7 @@ impl Comparison {
     pub fn new(mut options: Options) -> Result<Self, Failure> {
         options.check_distinct()?;
         options.check_costs()?;
+        depth::prepare(&mut options)?;
         receives::prepare(&mut options)?;
         let ops = ops(&options)?;
         if options.device == DeviceName::Sim {
@@ -178,8 +181,13 @@ impl Comparison {
     ) -> Result<Measured, Failure> {
         let Self { options, ops, .. } = &self;
         if options.device == DeviceName::Sim {
-            let mut rows = receives::in_turn(options, |step| simulated::rows(step, ops, details))?;
-            least::add(options, ops, &mut rows)?;
+            let mut rows;
+            if depth::is_asked_for(options) {
+                rows = depth::simulated::rows(options, ops)?;
+            } else {
+                rows = receives::in_turn(options, |step| simulated::rows(step, ops, details))?;
+                least::add(options, ops, &mut rows)?;
+            }
             return Ok(Measured {
                 rows,
                 summary: simulated::summary(options)?,
@@ -211,7 +219,12 @@ impl Comparison {
         };
         let (mut device, mut costs) = (String::new(), None);
         let begun = processor::Ticks::now();
-        let mut rows = receives::in_turn(options, |step| {
+        let mut measured = |step: &Options| {
+            if depth::is_asked_for(step) {
+                let rows;
+                (rows, device) = depth::clock::rows(&setting, ops, show)?;
+                return Ok(rows);
+            }
             let setting = Setting {
                 options: step,
                 ..setting
@@ -226,8 +239,11 @@ impl Comparison {
                 simulated::predict(step, costs, ops, &mut rows)?;
             }
             Ok(rows)
-        })?;
-        least::add(options, ops, &mut rows)?;
+        };
+        let mut rows = receives::in_turn(options, &mut measured)?;
+        if !depth::is_asked_for(options) {
+            least::add(options, ops, &mut rows)?;
+        }
         let stolen = begun.and_then(|before| processor::Ticks::now()?.stolen_since(before));
         Ok(Measured {
             summary: summary(&setting, &device),
@@ -284,6 +300,9 @@ impl Measured {
         if self.is_of_receives() {
             return receives::tables(&self.rows);
         }
+        if depth::is_asked_for(options) {
+            return depth::tables(&self.rows);
+        }
         if !options.full
             && let Some(table) = answer::table(&self.rows)
         {
@@ -325,6 +344,7 @@ impl Measured {
     #[must_use]
     pub fn answer(&self) -> Vec<String> {
         match self.is_of_receives() {
+            _ if depth::is_asked_for(&self.comparison.options) => Vec::new(),
             false => answer::sentences(&self.rows),
             true => receives::sentences(&self.rows),
         }
@@ -334,7 +354,8 @@ impl Measured {
     /// own.
     #[must_use]
     pub fn legend(&self) -> Vec<String> {
-        if self.comparison.options.full {
+        let options = &self.comparison.options;
+        if options.full || depth::is_asked_for(options) {
             return Vec::new();
         }
         let mut lines = answer::legend(&self.rows);
@@ -347,7 +368,8 @@ impl Measured {
     #[must_use]
     pub fn predictions(&self) -> Vec<String> {
         let options = &self.comparison.options;
-        match (options.full || options.exact) && !self.is_of_receives() {
+        let shown = options.full && !depth::is_asked_for(options) || options.exact;
+        match shown && !self.is_of_receives() {
             true => prediction::report(&self.rows),
             false => Vec::new(),
         }
@@ -389,7 +411,7 @@ impl Measured {
 }
 
 /// Returns the requested operations, one for each size.
-fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
+fn ops(options: &Options) -> Result<Vec<Arc<dyn Workload>>, Failure> {
     let mut sizes = Vec::new();
     for &size in &options.sizes {
         match u32::try_from(size) {
@@ -400,17 +422,26 @@ fn ops(options: &Options) -> Result<Vec<Op>, Failure> {
             }
         }
     }
-    let mut ops = Vec::new();
-    for op in &options.ops {
-        match op {
-            OpName::Null => ops.push(Op::Null),
-            OpName::Getattr => ops.push(Op::Getattr),
-            OpName::Read => ops.extend(sizes.iter().copied().map(Op::Read)),
-            OpName::Write => ops.extend(sizes.iter().copied().map(Op::Write)),
-            OpName::Readdirplus => ops.push(Op::Readdirplus(LONG)),
-            OpName::LongCall => ops.push(Op::LongCall(LONG)),
-            OpName::LongBoth => ops.push(Op::LongBoth(LONG)),
+    let mut ops: Vec<Arc<dyn Workload>> = Vec::new();
+    let of_sizes = |op: fn(u32) -> Op| sizes.iter().map(move |&size| Arc::new(op(size)) as Arc<_>);
+    for name in &options.ops {
+        match *name {
+            OpName::Null => ops.push(Arc::new(Op::Null)),
+            OpName::Getattr => ops.push(Arc::new(Op::Getattr)),
+            OpName::Read => ops.extend(of_sizes(Op::Read)),
+            OpName::Write => ops.extend(of_sizes(Op::Write)),
+            OpName::Readdirplus => ops.push(Arc::new(Op::Readdirplus(LONG))),
+            OpName::LongCall => ops.push(Arc::new(Op::LongCall(LONG))),
+            OpName::LongBoth => ops.push(Arc::new(Op::LongBoth(LONG))),
             OpName::Tree => {}
+            OpName::Added(name) => {
+                let all = options.tuning.catalog.workloads().iter();
+                let before = ops.len();
+                ops.extend(all.filter(|workload| workload.name() == name).cloned());
+                if ops.len() == before {
+                    return Err(Failure::Usage(format!("--ops: no workload is called {name}")));
+                }
+            }
         }
     }
     Ok(ops)
@@ -422,7 +453,7 @@ type Found = (Vec<Row>, String, Option<Costs>);
 fn measure(
     setting: &Setting<'_>,
     floor: &mut TcpBaseline,
-    ops: &[Op],
+    ops: &[Arc<dyn Workload>],
     show: Show<'_>,
 ) -> Result<Found, Failure> {
     let &Setting { options, mode, .. } = setting;
@@ -433,7 +464,7 @@ fn measure(
     };
     let targets = options.via.len();
     let mut schedule = Schedule::new(show);
-    let busy = can_measure_busy(setting, ops);
+    let busy = null_to_spin(setting, ops);
     let calibration = Calibration::of(setting, ops)?;
     let calibrates = matches!(calibration, Calibration::Measured { .. });
     if calibrates {
@@ -450,8 +481,8 @@ fn measure(
     if options.ops.contains(&OpName::Tree) {
         schedule.add("copying trees", tree::TIME * targets as u32);
     }
-    if busy {
-        let what = format_args!("measuring {}, spinning", Op::Null);
+    if let Some(op) = busy {
+        let what = format_args!("measuring {op}, spinning");
         schedule.add_figures(what, 2 * (targets + 1), options.time);
     }
     if options.round_trips {
@@ -477,7 +508,7 @@ fn measure(
     let device = started
         .iter()
         .find_map(|target| target.mounted().reached.device_name());
-    for &op in ops {
+    for op in ops.iter().map(|op| &**op) {
         schedule.begin_next();
         let what = measurement(op, mode);
         let measured = measurement::measure(what, floor, &mut started, budget)?;
@@ -492,9 +523,9 @@ fn measure(
         rows.extend(tree::measure(mode, delay, &mut started)?);
     }
     drop(started);
-    if busy {
+    if let Some(op) = busy {
         schedule.begin_next();
-        let (op, mode) = (Op::Null, Mode::Busy);
+        let mode = Mode::Busy;
         let mut started = targets::start_targets(&Setting { mode, ..*setting })?;
         let what = measurement(op, mode);
         let busy = measurement::measure(what, floor, &mut started, budget)?;
@@ -511,12 +542,17 @@ fn measure(
     Ok((rows, device.unwrap_or_default(), costs))
 }
 
-/// Returns whether NULL is also measured spinning. What spinning gains shows best where there is
+/// Returns NULL if it is also measured spinning. What spinning gains shows best where there is
 /// nothing but latency. It needs a processor for each side.
-fn can_measure_busy(setting: &Setting<'_>, ops: &[Op]) -> bool {
+fn null_to_spin<'a>(
+    setting: &Setting<'_>,
+    ops: &'a [Arc<dyn Workload>],
+) -> Option<&'a dyn Workload> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let two = setting.processors.is_some() || processors > 1;
-    setting.options.full && setting.mode == Mode::Blocking && ops.contains(&Op::Null) && two
+    let spins = setting.options.full && setting.mode == Mode::Blocking && two;
+    let mut ops = ops.iter().map(|op| &**op);
+    ops.find(|op| spins && op.name() == OpName::Null.name())
 }
 
 /// Returns the shorter link delay, in each direction, with which round trips are measured.

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
+use rpcrdma_programs::workload::{Direction, Workload};
 use rpcrdma_setup::{Context, Failure};
 
 use crate::benchmark_target::{BenchTarget, Budget, WARM_UP};
 use crate::interval::{Interval, Rounds};
 use crate::latency::{Latency, median, spread};
-use crate::op::Op;
 use crate::rows::{Mode, Row};
 use crate::tcp_baseline::{Kind, TcpBaseline};
 use crate::usage::Both;
@@ -35,9 +35,9 @@ const MIB: f64 = 1_048_576.0;
 
 /// The operation and conditions of one measurement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Measurement {
+pub(crate) struct Measurement<'a> {
     /// The operation.
-    pub(crate) op: Op,
+    pub(crate) op: &'a dyn Workload,
     /// Whether both sides sleep or spin.
     pub(crate) mode: Mode,
     /// The link's delay.
@@ -148,12 +148,12 @@ pub(crate) fn rotated(count: usize, round: u32) -> impl Iterator<Item = usize> {
 }
 
 /// Returns the direction and size of an operation's data, if it is a stream in one direction.
-fn stream_kind(op: Op) -> Option<(Kind, u32)> {
-    match op {
-        Op::Null | Op::Getattr | Op::LongBoth(_) => None,
-        Op::Read(size) | Op::Readdirplus(size) => Some((Kind::FromServer, size)),
-        Op::Write(size) | Op::LongCall(size) => Some((Kind::ToServer, size)),
-    }
+fn stream_kind(op: &dyn Workload) -> Option<(Kind, u32)> {
+    let kind = match op.direction()? {
+        Direction::FromServer => Kind::FromServer,
+        Direction::ToServer => Kind::ToServer,
+    };
+    Some((kind, op.size()?))
 }
 
 /// Measures one operation over each of the targets; the rows are in their order.
@@ -161,7 +161,7 @@ fn stream_kind(op: Op) -> Option<(Kind, u32)> {
 /// # Errors
 /// An operation failed, or a process has ended.
 pub(crate) fn measure(
-    measurement: Measurement,
+    measurement: Measurement<'_>,
     baseline: &mut TcpBaseline,
     benches: &mut [BenchTarget],
     budget: Budget,
@@ -238,7 +238,7 @@ pub(crate) fn measure(
             }
         }
     }
-    let baseline = baseline_of(benches);
+    let baseline = baseline_of(variants(benches));
     let rows = benches.iter().zip(tallies);
     Ok(rows
         .map(|(bench, tally)| row(measurement, bench, tally, baseline, &baselines))
@@ -246,14 +246,18 @@ pub(crate) fn measure(
 }
 
 /// Returns the transfer mode that all are compared with, if it is among the targets.
-pub(crate) fn baseline_of(benches: &[BenchTarget]) -> Option<Variant> {
-    let variants: Vec<Variant> = benches.iter().map(|bench| bench.variant).collect();
-    Variant::baseline(&variants)
+pub(crate) fn baseline_of(variants: impl Iterator<Item = Variant>) -> Option<Variant> {
+    Variant::baseline(&variants.collect::<Vec<_>>())
+}
+
+/// Returns the variants of some targets.
+pub(crate) fn variants(benches: &[BenchTarget]) -> impl Iterator<Item = Variant> {
+    benches.iter().map(|bench| bench.variant)
 }
 
 /// Runs one turn of the baseline and of each variant, in that order.
 fn turn(
-    measurement: Measurement,
+    measurement: Measurement<'_>,
     (baseline, baselines, sizes): (&mut TcpBaseline, &mut BaselineTally, (u32, u32)),
     (benches, tallies): (&mut [BenchTarget], &mut [Tally]),
     order: &[usize],
@@ -281,7 +285,7 @@ fn turn(
         let at = benches.iter().position(|bench| bench.variant == wanted)?;
         medians[at]
     };
-    let against = baseline_of(benches).and_then(of);
+    let against = baseline_of(variants(benches)).and_then(of);
     let [v1, long] = [Variant::V1, Variant::V1Long].map(of);
     for (tally, &median) in tallies.iter_mut().zip(&medians) {
         let Some((p50, calls)) = median else {
@@ -358,7 +362,7 @@ fn stream_round(
 }
 
 fn row(
-    measurement: Measurement,
+    measurement: Measurement<'_>,
     bench: &BenchTarget,
     tally: Tally,
     baseline: Option<Variant>,

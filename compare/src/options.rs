@@ -41,6 +41,9 @@ pub enum OpName {
     LongBoth,
     /// Copying a generated tree there and back
     Tree,
+    /// The workloads of this name in the catalog of [`Options::tuning`]
+    #[cfg_attr(feature = "clap", value(skip))]
+    Added(&'static str),
 }
 
 impl OpName {
@@ -67,6 +70,7 @@ impl OpName {
             Self::LongCall => "long-call",
             Self::LongBoth => "long-both",
             Self::Tree => "tree",
+            Self::Added(name) => name,
         }
     }
 }
@@ -87,6 +91,14 @@ pub struct Options {
     pub ops: Vec<OpName>,
     /// The sizes of READ and WRITE, in bytes.
     pub sizes: Vec<u64>,
+    /// Numbers of operations that each client has in flight. If there are any, or several clients or
+    /// arrivals, rows have latencies and counts with these in flight, and are the only ones.
+    pub in_flight: Vec<u32>,
+    /// The number of clients, each with a connection.
+    pub clients: u32,
+    /// Rates at which operations of all clients together begin, whether others have ended or not: so
+    /// many in a second, at random times.
+    pub arrivals: Vec<f64>,
     /// The number of calls per latency figure, rounded up to a multiple of the nine rounds. Round
     /// trips take at most 21 of them over each link, rounded up to a multiple of three. `None`: as
     /// many as the time allows.
@@ -155,6 +167,9 @@ impl Default for Options {
             ],
             ops: vec![OpName::Null, OpName::Read, OpName::Write],
             sizes: vec![8 << 10, 1 << 20],
+            in_flight: Vec::new(),
+            clients: 1,
+            arrivals: Vec::new(),
             count: None,
             time: Duration::from_millis(500),
             delay: Duration::ZERO,
@@ -267,6 +282,12 @@ impl Options {
         }
         if let Some(size) = repeated(&self.receives) {
             return twice("--receives", &show_size(size.into()));
+        }
+        if let Some(calls) = repeated(&self.in_flight) {
+            return twice("--in-flight", &calls);
+        }
+        if let Some(rate) = repeated(&self.arrivals) {
+            return twice("--arrivals", &rate);
         }
         match repeated(&self.sizes) {
             Some(size) => twice("--sizes", &show_size(size)),

@@ -123,8 +123,17 @@ pub struct Row {
     /// The other conditions; in JSON, each is a key of the row.
     #[serde(flatten)]
     pub conditions: Conditions,
-    /// The number of operations, performed one at a time, from which the latency and cost columns
-    /// are computed.
+    /// The number of clients. Null for rows of one operation at a time, as `in_flight` and the two
+    /// that follow.
+    pub clients: Option<u32>,
+    /// The number of operations that each client has in flight; null with arrivals.
+    pub in_flight: Option<u32>,
+    /// The number of operations of all clients together that begin in a second.
+    pub arrivals_per_s: Option<f64>,
+    /// The most credits that a connection took at the same time; null for TCP.
+    pub credits: Option<u32>,
+    /// The number of operations, performed one at a time unless `clients` is there, from which the
+    /// latency and cost columns are computed.
     pub count: u64,
     /// The median latency.
     pub p50_us: Option<f64>,
@@ -300,6 +309,10 @@ pub(crate) mod tests {
                 costs: None,
                 environment: Environment::default(),
             },
+            clients: None,
+            in_flight: None,
+            arrivals_per_s: None,
+            credits: None,
             count: 100,
             p50_us: Some(512.25),
             p50_interval_us: Some(Interval {

@@ -19,7 +19,7 @@ use rpc_transport::{
     ProgramVersions, ReducedArguments, Request, Server, ServerOptions, Service, ServiceOutcome,
     Stop, TcpServer,
 };
-use rpcrdma_programs::Probe;
+use rpcrdma_programs::{Beside, Probe};
 use rpcrdma_setup::access::{LinkOptions, tcp_counters};
 use rpcrdma_setup::catalog::{Catalog, Tuning};
 use rpcrdma_setup::costs::CostsArg;
@@ -69,7 +69,8 @@ impl Control {
     }
 }
 
-/// Runs the service that `args` describes until standard input ends.
+/// Runs the service that `args` describes until standard input ends, with the programs of
+/// the catalog's workloads.
 ///
 /// # Errors
 /// `args` are invalid, or the work fails.
@@ -112,7 +113,9 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
         ..ServerOptions::default()
     };
     let calls = Rc::new(RefCell::new(BTreeMap::new()));
-    let service = memory_service(MEMORY, Rc::clone(&calls))?;
+    let others = catalog.workloads().iter();
+    let others = others.filter_map(|workload| workload.service());
+    let service = memory_service(MEMORY, Rc::clone(&calls), others.collect())?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, usage): (SocketAddr, Box<dyn Fn() -> Usage>) = match variant.version() {
         Some(version) => {
@@ -191,13 +194,17 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
 }
 
 /// Returns a service for measurements: NFS with one in-memory file system of at most `limit` bytes,
-/// and a program for calls of any length. It neither squashes root nor requires reserved ports,
+/// a program for calls of any length, and `others`. It neither squashes root nor requires reserved ports,
 /// because its clients are started together with it, and those on verbs devices look like clients
 /// on another host.
 ///
 /// # Errors
 /// The operating system provides no random numbers.
-fn memory_service(limit: u64, calls: Calls) -> Result<Box<dyn Service>, Failure> {
+fn memory_service(
+    limit: u64,
+    calls: Calls,
+    others: Vec<Box<dyn Service>>,
+) -> Result<Box<dyn Service>, Failure> {
     let key = HandleKey::random().map_err(Failure::work)?;
     let options = ExportOptions {
         squash: Squash::None,
@@ -212,7 +219,7 @@ fn memory_service(limit: u64, calls: Calls) -> Result<Box<dyn Service>, Failure>
     };
     let service = NfsServer::new(vec![export], key).map_err(Failure::work)?;
     Ok(Box::new(Counted {
-        service: Probe::new(service),
+        service: Probe::new(Beside::new(service, others)),
         calls,
     }))
 }

@@ -2,20 +2,22 @@
 //! simulation.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::Counters;
 use rpc_transport::rdma::CostModel;
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Policy};
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, consider, measure};
+use rpcrdma_sim::{CopyCosts, Measured, Setting, consider, measure};
 
+use crate::depth;
 use crate::environment::Environment;
 use crate::explain::listen;
-use crate::op::Op;
 use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::simulated_costs;
@@ -59,7 +61,7 @@ fn setting(options: &Options) -> Result<Setting, Failure> {
 ///
 /// # Errors
 /// An option makes no sense in a simulation, or nothing can be simulated.
-pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
+pub(crate) fn check(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<(), Failure> {
     let usual = match options.full {
         true => Options::full(),
         false => Options::default(),
@@ -67,7 +69,8 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
     let given = [
         ("--busy-poll", options.busy_poll),
         ("--time", options.time != usual.time),
-        ("--no-trips", !options.round_trips),
+        // Several operations in flight have none anywhere.
+        ("--no-trips", !options.round_trips && !depth::is_asked_for(options)),
         ("--set-delay", options.set_delay.is_some()),
         ("--crc", options.crc),
         ("--congestion", options.congestion.is_some()),
@@ -86,7 +89,8 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
         return Err(Failure::Usage(text));
     }
     setting(options)?;
-    if let Some(op) = ops.iter().find(|op| op.calls() > 1) {
+    let calls = |op: &&Arc<dyn Workload>| op.calls() > 1 && !depth::is_asked_for(options);
+    if let Some(op) = ops.iter().find(calls) {
         let text = format!(
             "--device sim: {op} takes {} calls in flight; the simulation counts one call, of 1 MiB at most",
             op.calls()
@@ -108,30 +112,14 @@ pub(crate) fn check(options: &Options, ops: &[Op]) -> Result<(), Failure> {
     }
 }
 
-/// Converts the operation to that of the simulation.
-pub fn operation(op: Op) -> Operation {
-    match op {
-        Op::Null => Operation::Null,
-        Op::Getattr => Operation::Getattr,
-        Op::Read(len) => Operation::Read(len),
-        Op::Write(len) => Operation::Write(len),
-        Op::Readdirplus(len) => Operation::Readdirplus(len),
-        Op::LongCall(call) => Operation::Long { call, reply: 4 },
-        Op::LongBoth(len) => Operation::Long {
-            call: len,
-            reply: len,
-        },
-    }
-}
-
 /// Returns the predicted latency, which is the cost by `model` of the chosen transfer mode, and
 /// that mode's plan.
 fn predicted(
-    op: Op,
+    op: &dyn Workload,
     setting: &Setting,
     model: &CostModel,
 ) -> Result<Option<(f64, String)>, Failure> {
-    let ways = consider(setting, operation(op)).context(op)?;
+    let ways = consider(setting, op).context(op)?;
     let taken = ways.into_iter().find(|way| way.chosen);
     // A reply can be shorter than its maximum length, equally in all variants.
     Ok(taken.map(|way| {
@@ -148,7 +136,7 @@ fn predicted(
 pub(crate) fn predict(
     options: &Options,
     costs: &Costs,
-    ops: &[Op],
+    ops: &[Arc<dyn Workload>],
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     let choice = DeviceChoice {
@@ -159,7 +147,7 @@ pub(crate) fn predict(
     };
     let ends = CostsArg::load(options.costs.as_ref())?.or_of(&choice.class_costs()?);
     // What the simulation counts is one call.
-    for &op in ops.iter().filter(|op| op.calls() == 1) {
+    for op in ops.iter().map(|op| &**op).filter(|op| op.calls() == 1) {
         for &via in &options.via {
             let Some(mut setting) = configured(options, via)? else {
                 continue;
@@ -185,11 +173,11 @@ fn micros(time: Duration) -> f64 {
 }
 
 /// Returns the latency over links with other delays.
-fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
+fn over_delay(op: &dyn Workload, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
     let points = DELAYS.iter().map(|&times| {
         let mut setting = setting.clone();
         setting.costs.delay *= times;
-        let what = measure(&setting, operation(op)).context(op)?;
+        let what = measure(&setting, op).context(op)?;
         Ok(OverDelay {
             delay_us: micros(setting.costs.delay),
             p50_us: micros(what.latency),
@@ -202,13 +190,13 @@ fn over_delay(op: Op, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
 
 /// Returns the parts of a latency: the time that an operation saves in simulations in which one
 /// cost is zero.
-fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure> {
+fn split(op: &dyn Workload, setting: &Setting, latency: Duration) -> Result<Split, Failure> {
     let less = |change: fn(&mut Setting)| {
         let mut setting = setting.clone();
         // The transfer mode stays the same, because a zero cost might change the choice.
         setting.chosen_by = Some(setting.model());
         change(&mut setting);
-        let what = measure(&setting, operation(op)).context(op)?;
+        let what = measure(&setting, op).context(op)?;
         Ok::<_, Failure>(Some(micros(latency) - micros(what.latency)))
     };
     Ok(Split {
@@ -236,16 +224,16 @@ fn split(op: Op, setting: &Setting, latency: Duration) -> Result<Split, Failure>
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn plans(options: &Options, ops: &[Op]) -> Result<Vec<String>, Failure> {
+pub(crate) fn plans(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for &via in &options.via {
         let Some(setting) = configured(options, via)? else {
             continue;
         };
-        for &op in ops {
+        for op in ops.iter().map(|op| &**op) {
             // Both ends run in this process. The client's plan, which describes the call, is the
             // last one.
-            let (measured, plan) = listen(|| measure(&setting, operation(op)));
+            let (measured, plan) = listen(|| measure(&setting, op));
             measured.context(op)?;
             lines.extend(plan.map(|plan| format!("{op}, {}: {plan}", via.name())));
         }
@@ -271,19 +259,17 @@ pub(crate) fn configured(options: &Options, via: Variant) -> Result<Option<Setti
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>, Failure> {
+pub(crate) fn rows(options: &Options, ops: &[Arc<dyn Workload>], more: bool) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
-    for &op in ops {
+    for op in ops.iter().map(|op| &**op) {
         let of_op = rows.len();
         for &via in &options.via {
             let Some(setting) = configured(options, via)? else {
                 continue;
             };
-            let what = measure(&setting, operation(op)).context(op)?;
+            let what = measure(&setting, op).context(op)?;
             let mut row = row(op, via, &setting, &what);
-            row.conditions.device_kind = Some(kind(&options.device));
-            row.conditions.settings = summary::settings(options);
-            row.conditions.environment = Environment::of_program(options.commit.as_deref());
+            row.conditions = conditions(options, &setting);
             (row.predicted_us, row.plan) = predicted(op, &setting, &setting.model())?.unzip();
             if more {
                 row.latency_over_delay = Some(over_delay(op, &setting)?);
@@ -296,8 +282,21 @@ pub(crate) fn rows(options: &Options, ops: &[Op], more: bool) -> Result<Vec<Row>
     Ok(rows)
 }
 
+/// Returns what rows of a simulation are made with.
+pub(crate) fn conditions(options: &Options, setting: &Setting) -> Conditions {
+    Conditions {
+        inline_bytes: Some(longest_inline(&setting.requester, setting.version)),
+        rate_bits_per_s: setting.costs.rate.checked_mul(8),
+        costs: Some(simulated_costs::list(setting)),
+        device_kind: Some(kind(&options.device)),
+        settings: summary::settings(options),
+        environment: Environment::of_program(options.commit.as_deref()),
+        ..Conditions::default()
+    }
+}
+
 /// Stores the ratios to the baseline and to version 1 in the rows of one operation.
-fn compare(rows: &mut [Row], baseline: Option<Variant>) {
+pub(crate) fn compare(rows: &mut [Row], baseline: Option<Variant>) {
     let of = |rows: &[Row], variant: Variant| {
         let mut rows = rows.iter();
         rows.find(|row| row.conveyance == variant.name()).cloned()
@@ -321,7 +320,7 @@ fn compare(rows: &mut [Row], baseline: Option<Variant>) {
     }
 }
 
-fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
+fn row(op: &dyn Workload, via: Variant, setting: &Setting, what: &Measured) -> Row {
     let Measured {
         requester,
         responder,
@@ -335,12 +334,6 @@ fn row(op: Op, via: Variant, setting: &Setting, what: &Measured) -> Row {
         device: Some("sim".to_owned()),
         mode: Mode::Blocking,
         delay_us: micros(setting.costs.delay),
-        conditions: Conditions {
-            inline_bytes: Some(longest_inline(&setting.requester, setting.version)),
-            rate_bits_per_s: setting.costs.rate.checked_mul(8),
-            costs: Some(simulated_costs::list(setting)),
-            ..Conditions::default()
-        },
         count: 1,
         p50_us: Some(micros(what.latency)),
         round_trips: Some(what.round_trips),

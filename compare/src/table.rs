@@ -26,7 +26,8 @@ pub(crate) fn count(value: Option<f64>) -> String {
     }
 }
 
-fn size(row: &Row) -> String {
+/// Formats the size of a row's operation.
+pub(crate) fn size(row: &Row) -> String {
     match row.size {
         Some(size) if size.trailing_zeros() >= 10 => show_size(size),
         Some(size) if size >= 1 << 20 => format!("{:.1} MiB", size as f64 / MIB),
@@ -35,7 +36,8 @@ fn size(row: &Row) -> String {
     }
 }
 
-fn op(row: &Row) -> String {
+/// Formats the operation of a row, with what is peculiar to its mode.
+pub(crate) fn op(row: &Row) -> String {
     match row.mode {
         Mode::Blocking => row.op.to_owned(),
         Mode::Busy => format!("{} busy", row.op),

@@ -2,10 +2,12 @@
 //! variant.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::client::NfsUrl;
 use rpc_transport::rdma::{Choice, RdmaClientOptions};
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::{Access, LinkOptions};
 use rpcrdma_setup::costs::CostsArg;
@@ -16,7 +18,6 @@ use crate::benchmark_target::BenchTarget;
 use crate::child::ChildProcess;
 use crate::environment::Environment;
 use crate::network::Network;
-use crate::op::Op;
 use crate::options::Options;
 use crate::rows::{Conditions, Mode};
 use crate::served::{Listening, Served, Task};
@@ -120,7 +121,7 @@ pub(crate) struct Setting<'a> {
     /// The network that makes the delay, if this program does not.
     pub(crate) network: Option<&'a Network>,
     /// The operations to perform, whose objects must be created.
-    pub(crate) ops: &'a [Op],
+    pub(crate) ops: &'a [Arc<dyn Workload>],
     /// The processors of the client and of the servers.
     pub(crate) processors: Option<(usize, usize)>,
     /// The congestion control that the system granted to TCP connections.
@@ -178,7 +179,8 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         environment: setting.environment,
     };
     let conditions = conditions(options, surroundings, variant, registration)?;
-    BenchTarget::new(variant, &options.device, child, mounted, conditions, ops)
+    let reached = (mounted, (access, url));
+    BenchTarget::new(variant, &options.device, child, reached, conditions, ops)
 }
 
 /// Returns what a server process has to provide for one transport or variant, on any processor.

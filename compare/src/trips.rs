@@ -6,16 +6,17 @@
 //! the machine, or its emulation, makes some calls longer and none shorter. If half of the calls
 //! are disturbed, medians measure the disturbance and not the link.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use rpcrdma_programs::workload::Workload;
 use rpcrdma_setup::Failure;
 
 use crate::benchmark_target::BenchTarget;
 use crate::interval;
 use crate::latency::Latency;
-use crate::measurement::baseline_of;
+use crate::measurement::{baseline_of, variants};
 use crate::network::Network;
-use crate::op::Op;
 use crate::rows::{Mode, OverDelay, Row};
 use crate::targets::{self, Setting};
 use crate::variant::Variant;
@@ -141,20 +142,20 @@ pub(crate) fn remark(rows: &[Row]) -> Option<String> {
 pub(crate) fn measure(
     setting: &Setting<'_>,
     delay: Duration,
-    ops: &[Op],
+    ops: &[Arc<dyn Workload>],
     rows: &mut [Row],
 ) -> Result<(), Failure> {
     let mut links = Links::new(setting, delay)?;
     let benches = &links.benches[0];
     let variants: Vec<&str> = benches.iter().map(|bench| bench.variant.name()).collect();
-    let baseline = baseline_of(benches).map(Variant::name);
+    let baseline = baseline_of(self::variants(benches)).map(Variant::name);
     let baseline = variants.iter().position(|&name| Some(name) == baseline);
     let asked = setting.options.count;
     let calls = links.calls;
     let (fewest, most) = turns(asked, calls);
     let delays = links.delays;
     let longer = delays[1].saturating_sub(delays[0]);
-    for &op in ops {
+    for op in ops.iter().map(|op| &**op) {
         let none = || [Latency::new(), Latency::new()];
         let mut latencies: Vec<[Latency; 2]> = variants.iter().map(|_| none()).collect();
         // The medians of turns over both links.
@@ -250,7 +251,7 @@ fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
 /// Makes a few calls over one link.
 fn turn(
     bench: &mut BenchTarget,
-    op: Op,
+    op: &dyn Workload,
     calls: u32,
     mode: Mode,
     latency: &mut Latency,

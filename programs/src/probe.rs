@@ -2,7 +2,7 @@
 //! which NFS version 3 hardly has.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::callbacks::{FORWARD, Orders};
 use crate::pattern;
@@ -126,8 +126,8 @@ pub struct Probe<S> {
     service: S,
     orders: Orders,
     programs: Vec<ProgramVersions>,
-    /// Whether bulk data of the last call arrived apart from the rest, and needs no copy.
-    placed: Arc<AtomicBool>,
+    /// The number of calls whose bulk data arrived apart from the rest, and needed no copy.
+    placed: Arc<AtomicU64>,
 }
 
 impl<S: Service> Probe<S> {
@@ -156,10 +156,9 @@ impl<S: Service> Probe<S> {
         }
     }
 
-    /// Returns a value that says, after each call, whether its bulk data arrived apart from the
-    /// rest.
+    /// Returns the number of calls so far whose bulk data arrived apart from the rest.
     #[must_use]
-    pub fn placed(&self) -> Arc<AtomicBool> {
+    pub fn placed(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.placed)
     }
 }
@@ -199,7 +198,7 @@ impl<S: Service> Service for Probe<S> {
     fn call(&mut self, request: Request) -> ServiceOutcome {
         // An item that no decoder has used yet lies apart.
         let placed = request.args().items_used().is_err();
-        self.placed.store(placed, Ordering::Relaxed);
+        self.placed.fetch_add(placed.into(), Ordering::Relaxed);
         match (request.prog, request.proc) {
             (PROGRAM, 0) => ServiceOutcome::Done(Ok(Message::default())),
             (PROGRAM, ECHO) => ServiceOutcome::Done(echo(&request)),

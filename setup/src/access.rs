@@ -149,6 +149,16 @@ impl Reached {
         self.port.ask_rdma(RdmaClient::grants_sent).iter().sum()
     }
 
+    /// Returns the greatest number of credits that one of the connections has taken at the same time,
+    /// or `None` for TCP.
+    pub fn most_credits(&self) -> Option<u32> {
+        let most = |port: &RdmaClient| {
+            let counters = port.connections().filter_map(|conn| port.requester_counters(conn));
+            counters.map(|counters| counters.most_in_flight).max()
+        };
+        self.port.ask_rdma(most).into_iter().flatten().max()
+    }
+
     /// Returns the bytes of the receives of all connections over RDMA if the server uses all that it ever
     /// could at a time.
     pub fn receive_memory(&self) -> u64 {

@@ -31,8 +31,8 @@ pub(crate) struct Tally {
     pub(crate) failed: Cell<u64>,
     /// The duration of the longest one.
     pub(crate) longest: Cell<Duration>,
-    /// Whether bulk data of the last reply arrived apart from the rest, and needs no copy.
-    pub(crate) placed: Cell<bool>,
+    /// The number of replies whose bulk data arrived apart from the rest, and needed no copy.
+    pub(crate) placed: Cell<u64>,
     /// The last call that was started.
     pub(crate) last: RefCell<Option<Call>>,
 }
@@ -72,7 +72,7 @@ impl RpcClient for Counted {
         if let Ok(reply) = &result {
             // An item that no decoder has used yet lies apart.
             let placed = reply.results().items_used().is_err();
-            self.tally.placed.set(placed);
+            self.tally.placed.set(self.tally.placed.get() + u64::from(placed));
         }
         if result.is_err() {
             self.tally.failed.set(self.tally.failed.get() + 1);
@@ -92,27 +92,28 @@ pub(crate) struct Desk {
     pub(crate) under_way: Rc<Cell<usize>>,
 }
 
-type Work = Pin<Box<dyn Future<Output = ()>>>;
+/// What a client does.
+pub(crate) type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A client host, from its start to its crash.
-pub(crate) struct ClientHost {
+pub(crate) struct ClientHost<'a> {
     pub(crate) node: NodeId,
     pub(crate) pool: Pool,
     runtime: Runtime,
     /// The workload; `None` once it has completed.
-    work: Option<Work>,
+    work: Option<Work<'a>>,
     pub(crate) under_way: Rc<Cell<usize>>,
     port: Rc<RefCell<RdmaClient>>,
 }
 
-impl ClientHost {
+impl<'a> ClientHost<'a> {
     pub(crate) fn start(
         fabric: &Fabric,
         host: Host,
         options: RdmaClientOptions,
         seed: u64,
         wrap: impl FnOnce(SimDevice) -> Box<dyn Device>,
-        work: impl FnOnce(Desk) -> Work,
+        work: impl FnOnce(Desk) -> Work<'a>,
     ) -> Result<Self, DeviceError> {
         let pool = host.pool.clone();
         let device = fabric.host(host)?;

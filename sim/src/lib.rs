@@ -3,10 +3,11 @@
 //!
 //! [`simulate`] runs one seed. The seed determines hosts, options, workload and faults ([`Plan`]),
 //! and checkers watch every step. [`measure`] runs single calls without faults, and reports the
-//! events that each had to wait for.
+//! events that each had to wait for; [`load`] runs many, with several in flight.
 //!
 //! ```
-//! use rpcrdma_sim::{Operation, Setting, measure, simulate};
+//! use rpcrdma_programs::workload::Op;
+//! use rpcrdma_sim::{Setting, measure, simulate};
 //!
 //! // A run of clients and servers, with the faults of seed 7.
 //! let report = simulate(7, false);
@@ -14,7 +15,7 @@
 //! println!("{} calls and {} faults in {}", report.calls, report.faults, report.took);
 //!
 //! // The cost of one call, which is the same in every run.
-//! let write = measure(&Setting::default(), Operation::Write(8192))?;
+//! let write = measure(&Setting::default(), &Op::Write(8192))?;
 //! assert_eq!(write.round_trips, 2.0);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
@@ -49,8 +50,8 @@ mod work;
 mod world;
 
 pub use measure::{
-    Cache, CannotMeasure, Copied, CopyCosts, CopyRate, Grants, Measured, Operation, Setting,
-    consider, measure,
+    Cache, CannotMeasure, Copied, CopyCosts, CopyRate, Grants, Load, Loaded, MOST_CLIENTS, Measured,
+    Setting, consider, load, measure,
 };
 pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{

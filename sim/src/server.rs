@@ -5,16 +5,16 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use nfs_binding::server::NfsServer;
 use rdma::{Device, Pool};
 use rdma_sim::{Fabric, Host, NodeId, Path, SimDevice};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
-use rpc_transport::{Armed, Server, ServerGroup, ServerOptions};
-use rpcrdma_programs::Probe;
+use rpc_transport::{Armed, Server, ServerGroup, ServerOptions, Service};
 use rpcrdma_programs::callbacks::{Orders, Totals};
+use rpcrdma_programs::{Beside, Probe};
 
 use crate::exports::Exports;
 use crate::plan::Hostile;
@@ -53,12 +53,33 @@ pub(crate) struct ServerLoop {
     server: Server,
     pub(crate) port: Rc<RefCell<RdmaServer>>,
     pub(crate) node: NodeId,
-    /// Whether bulk data of the last call arrived apart from the rest ([`Probe`]).
-    pub(crate) placed: Arc<AtomicBool>,
+    /// The number of calls whose bulk data arrived apart from the rest ([`Probe`]).
+    pub(crate) placed: Arc<AtomicU64>,
     /// The causal path of each waiting job, in order.
     jobs: VecDeque<Path>,
     /// The number of jobs that were passed to workers.
     taken: u64,
+}
+
+/// The programs of a server beside NFS and [`Probe`].
+#[derive(Default)]
+pub(crate) struct Programs {
+    /// The counts of callbacks, if the server makes them.
+    pub(crate) callbacks: Option<Totals>,
+    /// Further services, of the first loop.
+    pub(crate) others: Vec<Box<dyn Service>>,
+    /// What comes before the service of each loop.
+    pub(crate) before: Option<Box<dyn Fn(Loop) -> Box<dyn Service>>>,
+}
+
+/// The parts of a loop that is being started.
+pub(crate) struct Loop {
+    pub(crate) fabric: Fabric,
+    pub(crate) node: NodeId,
+    /// Its service.
+    pub(crate) service: Box<dyn Service>,
+    /// Its transport.
+    pub(crate) port: Rc<RefCell<RdmaServer>>,
 }
 
 /// The error of a server that could not be started.
@@ -75,7 +96,7 @@ impl ServerHost {
         options: &RdmaServerOptions,
         exports: &Exports,
         limits: Option<&Hostile>,
-        callbacks: Option<Totals>,
+        mut programs: Programs,
         mut wrap: impl FnMut(SimDevice) -> Box<dyn Device>,
     ) -> Result<Self, NoServer> {
         let failed = |error: &dyn std::error::Error| NoServer(error.to_string());
@@ -83,7 +104,7 @@ impl ServerHost {
         let (listen, pool) = first.ok_or_else(|| NoServer("it has no loop".to_owned()))?;
         let nfs = NfsServer::new(exports.list(), exports.key()).map_err(|error| failed(&error))?;
         let mut server_options = ServerOptions {
-            callbacks: callbacks.is_some(),
+            callbacks: programs.callbacks.is_some(),
             ..ServerOptions::default()
         };
         if let Some(limits) = limits {
@@ -91,7 +112,7 @@ impl ServerHost {
             server_options.reply_cache_entries = limits.replies;
             server_options.max_jobs = limits.jobs;
         }
-        let orders = Orders::counting(callbacks.unwrap_or_default());
+        let orders = Orders::counting(programs.callbacks.take().unwrap_or_default());
         let group = ServerGroup::new(hosts.len(), &server_options);
         let mut loops = Vec::new();
         for (index, host) in hosts.into_iter().enumerate() {
@@ -103,11 +124,21 @@ impl ServerHost {
             };
             let mut port = RdmaServer::new(wrap(device), options);
             port.listen(listen).map_err(|error| failed(&error))?;
-            let service = Box::new(Probe::with_orders(nfs.clone(), orders.clone()));
+            let nfs = Beside::new(nfs.clone(), std::mem::take(&mut programs.others));
+            let service = Probe::with_orders(nfs, orders.clone());
             let placed = service.placed();
+            let port = Rc::new(RefCell::new(port));
+            let mut service: Box<dyn Service> = Box::new(service);
+            if let Some(before) = &programs.before {
+                service = before(Loop {
+                    fabric: fabric.clone(),
+                    node,
+                    service,
+                    port: Rc::clone(&port),
+                });
+            }
             let (options, clock) = (server_options.clone(), fabric.clock());
             let mut server = Server::simulated_in_group(&group, index, service, options, clock);
-            let port = Rc::new(RefCell::new(port));
             server
                 .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
                 .map_err(|error| failed(&error))?;

@@ -25,7 +25,7 @@ use crate::journal::Journal;
 use crate::plan::{Plan, Role, are_shared};
 use crate::pools::Pools;
 use crate::report::Report;
-use crate::server::{STEPS, ServerHost, Slice};
+use crate::server::{Programs, STEPS, ServerHost, Slice};
 use crate::shared::Shared;
 use crate::starve::{Starvation, starving};
 use crate::tenant::hold;
@@ -84,7 +84,7 @@ struct World<'a> {
     callbacks: Totals,
     server: Option<ServerHost>,
     /// The honest clients, and then the others.
-    clients: Vec<Option<ClientHost>>,
+    clients: Vec<Option<ClientHost<'static>>>,
     /// The part of each client.
     roles: Vec<Role>,
     alarms: Vec<Alarm>,
@@ -271,7 +271,10 @@ impl<'a> World<'a> {
             options.max_receive_memory = for_receives;
         }
         self.history.borrow_mut().lives += 1;
-        let callbacks = self.plan.callbacks.then(|| self.callbacks.clone());
+        let programs = Programs {
+            callbacks: self.plan.callbacks.then(|| self.callbacks.clone()),
+            ..Programs::default()
+        };
         let mut starve: Vec<Starvation> = (0..self.plan.loops).map(|_| self.starvation()).collect();
         let wrap = |mut device: SimDevice| {
             if let Some(tap) = self.tap {
@@ -288,7 +291,7 @@ impl<'a> World<'a> {
             &options,
             &self.shared.exports,
             self.plan.hostile.as_ref(),
-            callbacks,
+            programs,
             wrap,
         ) {
             Ok(server) => self.server = Some(server),

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use rpc_transport::rdma::Version;
+use rpcrdma_programs::workload::Op;
 use rpcrdma_protocols::RoundTripFeatures;
-use rpcrdma_sim::{Cache, CopyCosts, CopyRate, Measured, Operation, Setting, measure};
+use rpcrdma_sim::{Cache, CopyCosts, CopyRate, Measured, Setting, measure};
 
 /// The length up to which messages are copied out of their receives, bytes.
 const SHORT: u64 = 1024;
@@ -25,13 +26,13 @@ fn setting(features: &str) -> Setting {
     setting
 }
 
-fn measured(setting: &Setting, operation: Operation) -> Measured {
-    measure(setting, operation).expect("it can be done")
+fn measured(setting: &Setting, op: Op) -> Measured {
+    measure(setting, &op).expect("it can be done")
 }
 
 #[test]
 fn the_receiver_copies_what_is_not_placed() {
-    for operation in [Operation::Read(LEN), Operation::Write(LEN)] {
+    for operation in [Op::Read(LEN), Op::Write(LEN)] {
         let inline = measured(&setting("none"), operation);
         assert_eq!(inline.registrations, 0, "it is in the receive");
         assert_eq!(inline.copied.unplaced, u64::from(LEN), "{operation:?}");
@@ -65,7 +66,7 @@ fn copies_take_the_time_of_their_side_and_of_the_cache() {
         let bytes = with.copied.after_receiving;
         (with.latency - measured(&free, operation).latency, bytes)
     };
-    for operation in [Operation::Read(LEN), Operation::Write(LEN)] {
+    for operation in [Op::Read(LEN), Op::Write(LEN)] {
         let (warm, bytes) = extra(Cache::Warm, operation);
         assert_eq!(warm, Duration::from_nanos(bytes.div_ceil(10)));
         assert!((u64::from(LEN)..u64::from(LEN) + 2 * SHORT).contains(&bytes));
@@ -73,10 +74,7 @@ fn copies_take_the_time_of_their_side_and_of_the_cache() {
         assert_eq!(cold, Duration::from_nanos(bytes));
     }
     // A long call of version 1 is assembled by its sender, and arrives where it belongs.
-    let long = Operation::Long {
-        call: 65_536,
-        reply: 4,
-    };
+    let long = Op::LongCall(65_536);
     let sender = CopyRate {
         warm: 1_000_000_000,
         cold: 1,
@@ -114,7 +112,7 @@ fn placement_wins_against_longer_receives_where_copies_are_dear() {
             copies,
             ..setting(features)
         };
-        measured(&setting, Operation::Read(LEN)).latency
+        measured(&setting, Op::Read(LEN)).latency
     };
     let slow = 2_000_000_000;
     assert!(latency("ddp", slow) < latency("none", slow));

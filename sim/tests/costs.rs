@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
-use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, measure};
+use rpcrdma_programs::workload::Op;
+use rpcrdma_sim::{CopyCosts, Measured, Setting, measure};
 
-fn version_1(operation: Operation) -> Measured {
-    measure(&Setting::default(), operation).expect("version 1 does all of these")
+fn version_1(op: Op) -> Measured {
+    measure(&Setting::default(), &op).expect("version 1 does all of these")
 }
 
 #[test]
 fn null_is_one_round_trip_and_one_interrupt_on_each_side() {
-    let null = version_1(Operation::Null);
+    let null = version_1(Op::Null);
     assert_eq!(null.round_trips, 1.0);
     assert_eq!(null.requester_interrupts, 1);
     assert_eq!(null.responder_interrupts, 1);
@@ -21,7 +22,7 @@ fn null_is_one_round_trip_and_one_interrupt_on_each_side() {
 
 #[test]
 fn a_read_is_the_same_and_one_registration() {
-    let read = version_1(Operation::Read(8192));
+    let read = version_1(Op::Read(8192));
     assert_eq!(read.round_trips, 1.0);
     assert_eq!(read.requester_interrupts, 1);
     assert_eq!(read.responder_interrupts, 1);
@@ -32,7 +33,7 @@ fn a_read_is_the_same_and_one_registration() {
 
 #[test]
 fn a_write_by_read_chunk_is_two_round_trips_and_two_responder_interrupts() {
-    let write = version_1(Operation::Write(8192));
+    let write = version_1(Op::Write(8192));
     assert_eq!(write.round_trips, 2.0);
     assert_eq!(write.requester_interrupts, 1);
     assert_eq!(write.responder_interrupts, 2);
@@ -42,7 +43,7 @@ fn a_write_by_read_chunk_is_two_round_trips_and_two_responder_interrupts() {
 
 #[test]
 fn a_short_write_goes_inline() {
-    let write = version_1(Operation::Write(100));
+    let write = version_1(Op::Write(100));
     assert_eq!(write.round_trips, 1.0);
     assert_eq!((write.registrations, write.responder.rdma_reads), (0, 0));
 }
@@ -51,7 +52,7 @@ fn a_short_write_goes_inline() {
 fn without_remote_invalidation_the_requester_waits_once_more() {
     let mut setting = Setting::default();
     setting.responder.remote_invalidation = false;
-    let read = measure(&setting, Operation::Read(8192)).unwrap();
+    let read = measure(&setting, &Op::Read(8192)).unwrap();
     assert_eq!(read.round_trips, 1.0);
     assert_eq!((read.invalidations, read.requester_interrupts), (1, 2));
 }
@@ -72,12 +73,12 @@ fn time_agrees_with_what_was_counted() {
     setting.interrupt = Duration::from_micros(7);
     setting.copies = CopyCosts::NONE;
     for operation in [
-        Operation::Null,
-        Operation::Read(8192),
-        Operation::Write(8192),
-        Operation::Write(1 << 20),
+        Op::Null,
+        Op::Read(8192),
+        Op::Write(8192),
+        Op::Write(1 << 20),
     ] {
-        let measured = measure(&setting, operation).unwrap();
+        let measured = measure(&setting, &operation).unwrap();
         let interrupts = measured.requester_interrupts + measured.responder_interrupts;
         let expected = measured.round_trips * 200.0 + f64::from(interrupts) * 7.0;
         let took = measured.latency.as_nanos() as f64 / 1000.0;

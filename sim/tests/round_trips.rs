@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use rpc_transport::rdma::Version;
+use rpcrdma_programs::workload::Op;
 use rpcrdma_protocols::RoundTripFeatures;
-use rpcrdma_sim::{CopyCosts, Measured, Operation, Setting, measure};
+use rpcrdma_sim::{CopyCosts, Measured, Setting, measure};
 
 /// The length up to which messages without bulk data are copied out of their receives, bytes.
 const SHORT: u64 = 1024;
@@ -22,8 +23,8 @@ fn setting(features: &str) -> Setting {
     setting
 }
 
-fn counted(features: &str, operation: Operation) -> Measured {
-    measure(&setting(features), operation).expect("version 2 does all of these")
+fn counted(features: &str, op: Op) -> Measured {
+    measure(&setting(features), &op).expect("version 2 does all of these")
 }
 
 /// Checks that a call took one round trip, these numbers of Sends in each direction, and no
@@ -60,7 +61,7 @@ fn interrupts(measured: &Measured) -> (u32, u32) {
 #[test]
 fn a_write_of_eight_kilobytes_is_a_round_trip_and_an_interrupt_a_side() {
     for features in ["ddp", "ddp+cont"] {
-        let write = counted(features, Operation::Write(8192));
+        let write = counted(features, Op::Write(8192));
         one_round_trip(&write, 1, 1);
         assert_eq!(interrupts(&write), (1, 1));
     }
@@ -69,7 +70,7 @@ fn a_write_of_eight_kilobytes_is_a_round_trip_and_an_interrupt_a_side() {
 #[test]
 fn a_read_of_eight_kilobytes_is_the_same() {
     for features in ["ddp", "ddp+cont"] {
-        let read = counted(features, Operation::Read(8192));
+        let read = counted(features, Op::Read(8192));
         one_round_trip(&read, 1, 1);
         assert_eq!(interrupts(&read), (1, 1));
     }
@@ -77,18 +78,17 @@ fn a_read_of_eight_kilobytes_is_the_same() {
 
 #[test]
 fn a_mebibyte_goes_either_way_in_sixteen_sends() {
-    let write = counted("ddp+cont", Operation::Write(1 << 20));
+    let write = counted("ddp+cont", Op::Write(1 << 20));
     one_round_trip(&write, 16, 1);
     assert_eq!(interrupts(&write), (1, 1));
-    let read = counted("ddp+cont", Operation::Read(1 << 20));
+    let read = counted("ddp+cont", Op::Read(1 << 20));
     one_round_trip(&read, 1, 16);
     assert_eq!(interrupts(&read), (1, 1));
 }
 
 #[test]
 fn a_long_call_and_a_long_reply_are_continued() {
-    let (call, reply) = (65_536, 65_536);
-    let long = counted("cont", Operation::Long { call, reply });
+    let long = counted("cont", Op::LongBoth(65_536));
     // Receive buffers of 4 KiB. When the last messages arrive, earlier ones have already woken the
     // hosts, which have not started to work.
     one_round_trip(&long, 17, 17);
@@ -98,7 +98,7 @@ fn a_long_call_and_a_long_reply_are_continued() {
 /// Checks that a mebibyte takes a round trip and the transmission time of its bytes.
 #[test]
 fn what_is_left_is_the_delay_and_the_bytes() {
-    for operation in [Operation::Write(1 << 20), Operation::Read(1 << 20)] {
+    for operation in [Op::Write(1 << 20), Op::Read(1 << 20)] {
         let mut setting = setting("ddp+cont");
         let costs = &mut setting.costs;
         costs.post = Duration::ZERO;
@@ -109,7 +109,7 @@ fn what_is_left_is_the_delay_and_the_bytes() {
         costs.register = Duration::from_millis(1);
         setting.interrupt = Duration::ZERO;
         setting.copies = CopyCosts::NONE;
-        let measured = measure(&setting, operation).expect("it can be done");
+        let measured = measure(&setting, &operation).expect("it can be done");
         let bytes = measured.requester.wire_bytes_sent + measured.responder.wire_bytes_sent;
         let expected = Duration::from_millis(2) + Duration::from_nanos(bytes);
         assert_eq!(measured.latency, expected, "{measured:?}");
@@ -120,11 +120,8 @@ fn what_is_left_is_the_delay_and_the_bytes() {
 /// memory that can be registered, and its reply arrives in such memory.
 #[test]
 fn copies_are_counted_on_both_sides() {
-    let long = Operation::Long {
-        call: 65_536,
-        reply: 65_536,
-    };
-    let measured = measure(&Setting::default(), long).expect("version 1 does it");
+    let long = Op::LongBoth(65_536);
+    let measured = measure(&Setting::default(), &long).expect("version 1 does it");
     let copied = measured.requester.copied_bytes;
     assert!((65_536..70_000).contains(&copied), "{measured:?}");
     assert!(measured.responder.copied_bytes < SHORT, "{measured:?}");

@@ -1,11 +1,13 @@
 //! Options of `compare` and of the processes that it starts.
 
 use std::convert::Infallible;
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Arg, Args, ValueEnum};
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
 use rpcrdma_host::CongestionControl;
@@ -82,6 +84,7 @@ core, if there are several.
   copied B     bytes copied in user space, both sides
   GRANTs       Sends that only granted credits (wg); in a simulation the mean of 128 calls
   by GRANTs    wake-ups at which nothing but those had arrived; counted in simulations only
+  credits      with --in-flight, --clients or --arrivals: the most that a connection took at a time
   wire B       bytes on the wire, both directions, including the device's own framing; none
                for verbs devices, which do not count them
 
@@ -91,6 +94,19 @@ throughput.
 
 With --capture, the client's connections over RDMA are captured, which shows both directions. TCP
 is not. The figures then contain the cost of capturing; --snap 256 keeps it small.";
+
+/// The options that several operations in flight, several clients and arrivals leave no sense.
+const NOT_LOADED: [&str; 9] = [
+    "run",
+    "receives",
+    "reference",
+    "against",
+    "explain",
+    "check_explain",
+    "save_costs",
+    "html",
+    "figures",
+];
 
 /// Describes the costs of the simulation when no option changes them.
 fn simulated_costs() -> String {
@@ -139,7 +155,7 @@ pub(crate) struct CompareArgs {
 
     /// Operations to measure, separated by commas; all, if this is not given but --full, --via or
     /// --sizes is
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "OP,…")]
+    #[arg(long, value_parser = OpParser(Vec::new()), value_delimiter = ',', value_name = "OP,…")]
     pub(crate) ops: Vec<OpName>,
 
     /// Sizes of READ and WRITE up to 16M, separated by commas; more than 1M is moved by several
@@ -178,6 +194,22 @@ pub(crate) struct CompareArgs {
         requires = "run"
     )]
     pub(crate) mount_options: Vec<String>,
+
+    /// Keep so many operations in flight on each connection, and print latency and what both sides do
+    /// for each operation at each number: messages, interrupts, credits, registrations and so on. Of NULL,
+    /// and READ and WRITE of 8 KiB and 1 MiB unless --ops or --sizes says otherwise; without what is not
+    /// about several operations in flight, such as round trips
+    #[arg(long, value_delimiter = ',', value_name = "N,…", conflicts_with_all = NOT_LOADED)]
+    pub(crate) in_flight: Vec<u32>,
+
+    /// Measure like --in-flight with so many clients, each with a connection (at most 7 with --device sim)
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = NOT_LOADED)]
+    pub(crate) clients: u32,
+
+    /// Measure like --in-flight with operations that begin at random times, so many in a second (of all
+    /// clients together), whether others have ended or not. Their latency counts from these times
+    #[arg(long, value_delimiter = ',', value_name = "RATE,…", conflicts_with_all = NOT_LOADED)]
+    pub(crate) arrivals: Vec<f64>,
 
     /// Number of calls per latency figure, instead of as many as the time allows. It is rounded up
     /// to a multiple of 9, the number of rounds. Round trips take 3 to 21 calls over each link
@@ -329,6 +361,9 @@ impl CompareArgs {
             via: given(&self.via, base.via),
             ops: given(&self.ops, base.ops),
             sizes: given(&self.sizes, base.sizes),
+            in_flight: self.in_flight.clone(),
+            clients: self.clients,
+            arrivals: self.arrivals.clone(),
             count: self.count,
             time: self.time.map_or(base.time, |time| time.0),
             delay: self.delay.0,
@@ -464,6 +499,37 @@ fn given<T: Clone>(list: &[T], default: Vec<T>) -> Vec<T> {
     match list.is_empty() {
         true => default,
         false => list.to_vec(),
+    }
+}
+
+/// Parses an operation of `--ops`, which may be a workload that a program adds: one of these names.
+#[derive(Clone)]
+pub(crate) struct OpParser(pub(crate) Vec<&'static str>);
+
+impl TypedValueParser for OpParser {
+    type Value = OpName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<OpName, clap::Error> {
+        if let Some(name) = self.0.iter().find(|name| OsStr::new(name) == value) {
+            return Ok(OpName::Added(name));
+        }
+        // For an error that lists them all.
+        let all: Vec<_> = self.possible_values().into_iter().flatten().collect();
+        PossibleValuesParser::new(all).parse_ref(command, arg, value)?;
+        EnumValueParser::<OpName>::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let standard = OpName::value_variants().iter();
+        let standard = standard.filter_map(ValueEnum::to_possible_value);
+        let own = self.0.iter();
+        let own = own.map(|name| PossibleValue::new(*name).help("A workload of this program"));
+        Some(Box::new(standard.chain(own)))
     }
 }
 

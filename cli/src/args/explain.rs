@@ -1,7 +1,7 @@
 //! Options of `explain`.
 
 use clap::Args;
-use rpcrdma_compare::{LONG, Op};
+use rpcrdma_programs::workload::{LONG, Op};
 use rpcrdma_setup::catalog::Features;
 use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::units;

@@ -3,6 +3,7 @@
 use clap::{Arg, Command};
 use rpcrdma_setup::catalog::Catalog;
 
+use super::compare::OpParser;
 use super::tuning::{SetParser, ViaParser};
 
 /// Returns the command line with options that know what is in the catalog, and say so in their help.
@@ -10,6 +11,7 @@ pub(super) fn known(command: Command, catalog: &Catalog) -> Command {
     command.mut_subcommands(|sub| {
         // Its features are pairs of those of both ends.
         let is_simulation = sub.get_name() == "sim";
+        let is_comparison = sub.get_name() == "compare";
         sub.mut_args(|arg| match arg.get_id().as_str() {
             "features" | "server_features" | "with" if arg.get_id() == "with" || !is_simulation => {
                 let added: Vec<_> = catalog.added_features().collect();
@@ -43,6 +45,10 @@ pub(super) fn known(command: Command, catalog: &Catalog) -> Command {
                     &added,
                 );
                 arg.value_parser(ViaParser(catalog.clone()))
+            }
+            "ops" if is_comparison => {
+                let names = catalog.workloads().iter().map(|it| it.name());
+                arg.value_parser(OpParser(names.collect()))
             }
             "rpcrdma" if !is_simulation => {
                 let versions = catalog.versions();

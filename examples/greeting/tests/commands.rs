@@ -230,3 +230,30 @@ fn help_and_errors_say_what_there_is() {
         assert!(refused.contains(wanted), "{words:?}: {refused}");
     }
 }
+
+/// The program's own calls are rows like those of NFS, also with several in flight.
+#[test]
+fn calls_of_ones_own_are_measured_by_the_clock_and_in_the_simulation() {
+    let ask = |words: &[&str]| -> Vec<Value> {
+        let asked = ["compare", "--json", "-", "--ops", "greet,null", "--via", "v1-inv,wg"];
+        let (rows, _) = said(&[&asked[..], words].concat());
+        serde_json::from_str(&rows).unwrap()
+    };
+    for rows in [
+        ask(&["--device", "sim"]),
+        ask(&["--time", "10ms", "--no-trips"]),
+        ask(&["--device", "sim", "--in-flight", "4"]),
+        ask(&["--in-flight", "4", "--clients", "2", "--time", "20ms"]),
+    ] {
+        let own: Vec<_> = rows.iter().filter(|row| row["op"] == "greet").collect();
+        assert_eq!(own.len(), 2, "{rows:#?}");
+        for row in own {
+            assert!((row["sends"].as_f64().unwrap() - 2.0).abs() < 0.3, "{row:#}");
+            assert!(row["p50_us"].as_f64().is_some(), "{row:#}");
+        }
+    }
+    let unknown = refused(&["compare", "--ops", "goodbye"]);
+    assert!(unknown.contains("greet"), "{unknown}");
+    // Without the program there is no such operation.
+    assert!(refused(&["compare", "--ops", "hallo"]).contains("invalid value"));
+}

@@ -36,11 +36,11 @@ pub(super) struct GrantCounter {
 
 impl GrantCounter {
     /// Returns the averages over so many calls, and starts to count anew.
-    pub(super) fn take(&mut self, calls: u32) -> Grants {
+    pub(super) fn take(&mut self, calls: u64) -> Grants {
         for woken in std::mem::take(&mut self.woken).into_values() {
             self.interrupts += woken.by_grants();
         }
-        let each = |count: u32| f64::from(count) / f64::from(calls);
+        let each = |count: u32| f64::from(count) / calls.max(1) as f64;
         let Self {
             messages,
             interrupts,

@@ -1,0 +1,193 @@
+//! Several operations in flight, several clients, and operations that arrive at a rate: `--in-flight`,
+//! `--clients` and `--arrivals`. Latencies and all counts have a row for each number in flight, or for
+//! each rate.
+
+pub(crate) mod clock;
+pub(crate) mod simulated;
+mod table;
+
+use rpcrdma_programs::workload::{MOST_WAITING, Pace, Workload};
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::device::DeviceName;
+use rpcrdma_sim::MOST_CLIENTS;
+
+use crate::options::{OpName, Options};
+use crate::rows::Row;
+
+pub(crate) use table::tables;
+
+/// The maximum number of clients of a measurement by the clock.
+const CLIENTS: u32 = 256;
+
+/// Returns whether rows are for several operations in flight, several clients or arrivals.
+pub(crate) fn is_asked_for(options: &Options) -> bool {
+    !options.in_flight.is_empty() || !options.arrivals.is_empty() || options.clients != 1
+}
+
+/// Checks the options, and leaves out of the lists that are used by default what has no such rows.
+///
+/// # Errors
+/// An option contradicts these, or a number is not permitted.
+pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
+    if !is_asked_for(options) {
+        return Ok(());
+    }
+    let name = match (options.in_flight.is_empty(), options.arrivals.is_empty()) {
+        (false, false) => return Err(Failure::usage("--in-flight: not with --arrivals")),
+        (false, true) => "--in-flight",
+        (true, false) => "--arrivals",
+        (true, true) => "--clients",
+    };
+    let contradicting = [
+        ("--receives", !options.receives.is_empty()),
+        ("--save-costs", options.save_costs),
+        ("--check-explain", options.exact),
+    ];
+    if let Some((other, _)) = contradicting.into_iter().find(|(_, given)| *given) {
+        return Err(Failure::Usage(format!("{name}: not with {other}")));
+    }
+    let most = u32::try_from(MOST_WAITING).unwrap_or(u32::MAX);
+    if let Some(calls) = options.in_flight.iter().find(|calls| !(1..=most).contains(calls)) {
+        let text = format!("--in-flight: {calls} is not from 1 to {most}");
+        return Err(Failure::Usage(text));
+    }
+    if let Some(rate) = options.arrivals.iter().find(|&&rate| !(rate > 0.0 && rate.is_finite())) {
+        return Err(Failure::Usage(format!("--arrivals: {rate} is no rate")));
+    }
+    let most = match options.device {
+        DeviceName::Sim => MOST_CLIENTS,
+        _ => CLIENTS,
+    };
+    if !(1..=most).contains(&options.clients) {
+        let text = format!("--clients: {} is not from 1 to {most}", options.clients);
+        return Err(Failure::Usage(text));
+    }
+    match options.ops == OpName::ALL {
+        true => options.ops.retain(|op| *op != OpName::Tree),
+        false if options.ops.contains(&OpName::Tree) => {
+            let text = format!("{name}: not with --ops tree, of which one is copied at a time");
+            return Err(Failure::Usage(text));
+        }
+        false => {}
+    }
+    // Round trips are those of an operation that waits for nothing else, and so are predictions.
+    options.round_trips = false;
+    options.predict = false;
+    Ok(())
+}
+
+/// Returns the paces at which each client begins operations, in the order of rows.
+fn paces(options: &Options) -> Vec<Pace> {
+    let clients = f64::from(options.clients.max(1));
+    if !options.arrivals.is_empty() {
+        let each = options.arrivals.iter().map(|rate| Pace::Arrivals(rate / clients));
+        return each.collect();
+    }
+    match options.in_flight.is_empty() {
+        true => vec![Pace::InFlight(1)],
+        false => options.in_flight.iter().copied().map(Pace::InFlight).collect(),
+    }
+}
+
+/// Returns a row that says what was in flight, and has nothing else.
+fn row(options: &Options, op: &dyn Workload, pace: Pace) -> Row {
+    let (in_flight, arrivals_per_s) = match pace {
+        Pace::InFlight(calls) => (Some(calls), None),
+        Pace::Arrivals(rate) => (None, Some(rate * f64::from(options.clients))),
+    };
+    Row {
+        op: op.name(),
+        size: op.size().map(u64::from),
+        clients: Some(options.clients),
+        in_flight,
+        arrivals_per_s,
+        ..Row::default()
+    }
+}
+
+/// Returns a phrase for a pace, for progress messages.
+fn describe(pace: Pace) -> String {
+    match pace {
+        Pace::InFlight(calls) => format!("{calls} in flight"),
+        Pace::Arrivals(rate) => format!("{rate} arriving per second and client"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(change: impl FnOnce(&mut Options)) -> Result<Options, String> {
+        let mut options = Options::default();
+        change(&mut options);
+        prepare(&mut options).map_err(|failure| failure.to_string())?;
+        Ok(options)
+    }
+
+    #[test]
+    fn only_what_is_asked_for_changes_the_options() {
+        let usual = prepared(|_| ()).unwrap();
+        assert!(!is_asked_for(&usual) && usual.round_trips);
+        let asked = prepared(|options| {
+            options.in_flight = vec![1, 16];
+            options.ops = OpName::ALL.to_vec();
+        })
+        .unwrap();
+        assert!(is_asked_for(&asked) && !asked.round_trips);
+        assert!(!asked.ops.contains(&OpName::Tree));
+        assert_eq!(paces(&asked), [Pace::InFlight(1), Pace::InFlight(16)]);
+    }
+
+    #[test]
+    fn a_rate_is_that_of_all_clients_together() {
+        let asked = prepared(|options| {
+            options.arrivals = vec![900.0];
+            options.clients = 3;
+        })
+        .unwrap();
+        assert_eq!(paces(&asked), [Pace::Arrivals(300.0)]);
+        let row = row(&asked, &rpcrdma_programs::workload::Op::Null, paces(&asked)[0]);
+        assert_eq!((row.arrivals_per_s, row.in_flight), (Some(900.0), None));
+    }
+
+    #[test]
+    fn contradictions_and_numbers_out_of_bounds_are_refused() {
+        let refused = |change: fn(&mut Options)| prepared(change).unwrap_err();
+        for (said, part) in [
+            (
+                refused(|options| {
+                    options.in_flight = vec![4];
+                    options.arrivals = vec![1.0];
+                }),
+                "--in-flight: not with --arrivals",
+            ),
+            (refused(|options| options.in_flight = vec![0]), "from 1 to"),
+            (refused(|options| options.arrivals = vec![0.0]), "no rate"),
+            (refused(|options| options.arrivals = vec![f64::NAN]), "no rate"),
+            (refused(|options| options.clients = 0), "from 1 to 256"),
+            (
+                refused(|options| {
+                    options.clients = 8;
+                    options.device = DeviceName::Sim;
+                }),
+                "from 1 to 7",
+            ),
+            (
+                refused(|options| {
+                    options.in_flight = vec![4];
+                    options.receives = vec![4096];
+                }),
+                "not with --receives",
+            ),
+            (
+                refused(|options| {
+                    options.clients = 2;
+                    options.ops = vec![OpName::Tree];
+                }),
+                "not with --ops tree",
+            ),
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+    }
+}
