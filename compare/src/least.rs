@@ -1,7 +1,7 @@
 //! The least receives with which an operation takes one round trip.
 //!
-//! Longer receives alone spare version 1 the RDMA Read of a WRITE, and message continuation spares it
-//! with short ones. What that takes in memory is asked of the code that plans transfers, in a
+//! Longer receives alone spare version 1 the RDMA Read of a WRITE, and message continuation spares
+//! it with short ones. What that takes in memory is asked of the code that plans transfers, in a
 //! simulation, and not of a formula.
 
 use std::sync::Arc;

@@ -54,7 +54,8 @@ fn ways(pairs: &[Pair<'_>], first: &Pair<'_>) -> String {
     format!("v1: RFC 8166 {v1}{long}; v2: version-two-01, a draft of 2016{with}.")
 }
 
-/// Returns what is to be said of rows that are left out, as they send the same messages as version 1.
+/// Returns what is to be said of rows that are left out, as they send the same messages as version
+/// 1.
 fn like_v1(pairs: &[Pair<'_>]) -> Option<String> {
     let left_out = pairs.iter().flat_map(|pair| {
         let rows = pair.variations();
@@ -143,7 +144,8 @@ fn disturbed(pairs: &[Pair<'_>]) -> Option<String> {
     let spreads = spreads.filter_map(|pair| Some((pair.v1.floor_spread?, name(pair.v1))));
     let (spread, worst) = spreads.max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(
-        "{DISTURBED}: other work moved bare TCP beside it by up to {:.0} % ({worst}): repeat when idle.",
+        "{DISTURBED}: other work moved bare TCP beside it by up to {:.0} % ({worst}): repeat when \
+         idle.",
         spread * 100.0
     ))
 }

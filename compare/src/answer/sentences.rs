@@ -16,9 +16,9 @@ const LONGER: f64 = 1.05;
 const WHOLE_TRIPS: f64 = 0.1;
 
 /// Returns sentences that are computed from the rows: what a WRITE of the usual size costs by each
-/// way (or, without one, the first WRITE or operation), also with receives of equal length and beside
-/// the memory that they take, and which operations need fewer round trips by version 2. There are none
-/// if no operation was measured by both.
+/// way (or, without one, the first WRITE or operation), also with receives of equal length and
+/// beside the memory that they take, and which operations need fewer round trips by version 2.
+/// There are none if no operation was measured by both.
 pub(crate) fn sentences(rows: &[Row]) -> Vec<String> {
     let pairs = Pair::all(rows);
     let writes = || pairs.iter().filter(|pair| pair.v1.op == "write");
@@ -65,45 +65,41 @@ fn round_trips(pair: &Pair<'_>) -> Option<String> {
     let (_, _) = (v1.round_trips?, v2.round_trips?);
     let name = name(v1);
     // Ways that take as many are named together, and among these those with receives as long.
-    type ByLength<'a> = Vec<(Option<String>, Vec<&'a str>)>;
-    let mut others: Vec<(String, ByLength<'_>)> = Vec::new();
+    let mut others: Vec<(String, Option<String>, Vec<&str>)> = Vec::new();
     let rows = [pair.v1_long, Some(*v2), pair.v2_cont, pair.tcp];
     for row in rows.into_iter().flatten() {
-        let trips = count(row.round_trips);
-        let at = others.iter().position(|(found, _)| *found == trips);
-        let at = at.unwrap_or_else(|| {
-            others.push((trips, Vec::new()));
-            others.len() - 1
-        });
-        let (way, length) = match length(row) {
-            None => (over_tcp(v1), None),
-            length => (row.conveyance, length),
-        };
-        match others[at].1.iter_mut().find(|(found, _)| *found == length) {
-            Some((_, ways)) => ways.push(way),
-            None => others[at].1.push((length, vec![way])),
+        let (trips, length) = (count(row.round_trips), length(row));
+        let way = length
+            .as_ref()
+            .map_or_else(|| over_tcp(v1), |_| row.conveyance);
+        match others
+            .iter_mut()
+            .find(|it| (&it.0, &it.1) == (&trips, &length))
+        {
+            Some((.., ways)) => ways.push(way),
+            None => others.push((trips, length, vec![way])),
         }
     }
-    let others: Vec<String> = others
-        .into_iter()
-        .map(|(trips, ways)| {
-            let ways: Vec<String> = ways
-                .into_iter()
-                .map(|(length, ways)| match length {
-                    Some(length) => format!("{} ({length})", ways.join(" and ")),
-                    None => ways.join(" and "),
-                })
-                .collect();
-            format!("{trips} by {}", ways.join(", "))
-        })
-        .collect();
+    others.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut last = None;
+    let mut phrases = Vec::new();
+    for (trips, length, ways) in &others {
+        let by = match last.replace(trips) == Some(trips) {
+            true => String::new(),
+            false => format!("{trips} by "),
+        };
+        let length = length
+            .as_ref()
+            .map_or_else(String::new, |length| format!(" ({length})"));
+        phrases.push(format!("{by}{}{length}", ways.join(" and ")));
+    }
     let length = length(v1).map_or_else(String::new, |length| format!(" (receives of {length})"));
     Some(format!(
         "{} {name} takes {} by {}{length}, {}.",
         article(&name),
         plural(v1.round_trips, "round trip"),
         v1.conveyance,
-        others.join(", "),
+        phrases.join(", "),
     ))
 }
 
@@ -135,9 +131,9 @@ fn times(pair: &Pair<'_>) -> String {
     )
 }
 
-/// Returns the sentence about version 1 and version 2 with receives of one length, if that was measured:
-/// whether version 2 is better or only has more memory for receives. It names the operations for which
-/// version 2 needs fewer round trips even so.
+/// Returns the sentence about version 1 and version 2 with receives of one length, if that was
+/// measured: whether version 2 is better or only has more memory for receives. It names the
+/// operations for which version 2 needs fewer round trips even so.
 fn with_equal_receives(pair: &Pair<'_>, pairs: &[Pair<'_>]) -> Option<String> {
     let (long, v2) = (pair.v1_long?, pair.v2);
     let length =
@@ -161,8 +157,8 @@ fn with_equal_receives(pair: &Pair<'_>, pairs: &[Pair<'_>]) -> Option<String> {
     ))
 }
 
-/// Returns the sentence about the memory for receives: the least with which each way needs one round
-/// trip, and that of the receives that version 2 had.
+/// Returns the sentence about the memory for receives: the least with which each way needs one
+/// round trip, and that of the receives that version 2 had.
 fn memory(pair: &Pair<'_>) -> Option<String> {
     let amount = |bytes: u64| show_amount(bytes).replace(".0 ", " ");
     let both = |one: u64, other: u64| format!("{} + {}", amount(one), amount(other));
@@ -253,9 +249,9 @@ fn dearer(pairs: &[Pair<'_>]) -> Vec<String> {
     longer.into_iter().chain(more).collect()
 }
 
-/// Returns the sentence about what a round trip of the link really takes: by how much longer than without
-/// it the first operation takes that waits for one round trip in every way. Differences show what the
-/// link does not do alike.
+/// Returns the sentence about what a round trip of the link really takes: by how much longer than
+/// without it the first operation takes that waits for one round trip in every way. Differences
+/// show what the link does not do alike.
 fn obtained(pairs: &[Pair<'_>]) -> Option<String> {
     let waits_once = |row: &Row| {
         let trips = row.round_trips.unwrap_or(f64::NAN);

@@ -202,8 +202,8 @@ fn all_ways() -> Vec<Row> {
     vec![tcp, v1, long, cont, v2]
 }
 
-/// Each way is named with what it has for receives, and TCP with what it is here; with receives of one
-/// length, the versions are compared with one another.
+/// Each way is named with what it has for receives, and TCP with what it is here; with receives of
+/// one length, the versions are compared with one another.
 #[test]
 fn no_way_is_said_to_win_by_its_receives_alone() {
     let mut rows = all_ways();
@@ -235,7 +235,10 @@ fn no_way_is_said_to_win_by_its_receives_alone() {
     }
     let said = sentences(&rows).concat();
     assert!(!said.contains("With equal receives of"), "{said}");
-    assert!(said.contains("v2-cont (4 KiB), TCP."), "{said}");
+    assert!(
+        said.contains("v2-cont (4 KiB), TCP, 2 by v1-long (32 KiB)."),
+        "{said}"
+    );
 }
 
 /// What sends the same messages as version 1 has no row, and its times are not kept secret.
