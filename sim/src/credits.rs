@@ -40,6 +40,12 @@ impl Credits {
         self.accounts.remove(&end);
     }
 
+    /// Records that the requester sends or takes a message of an extension that is not known here. It may
+    /// carry several calls or replies, so from now on nobody knows which calls are outstanding.
+    pub(crate) fn unknown(&mut self, end: End) {
+        self.accounts.remove(&end);
+    }
+
     /// Records that a message with a grant of `credits` was taken. It answers the call with this
     /// XID, if there is one.
     pub(crate) fn answered(&mut self, end: End, xid: u32, credits: u32) {

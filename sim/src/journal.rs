@@ -154,6 +154,10 @@ impl Journal {
                 self.credits.called(end, xid).or(offered)
             }
             Ok((xid, Meaning::Continued)) => self.credits.continued(end, xid),
+            Ok((_, Meaning::Unknown)) => {
+                self.credits.unknown(end);
+                None
+            }
             Ok(_) => None,
             Err(error) => Some(unreadable(end, &error)),
         }
@@ -192,6 +196,10 @@ impl Journal {
                     Ok((xid, Meaning::Answer(credits))) => {
                         self.credits.answered(end, xid, credits);
                         Some(xid)
+                    }
+                    Ok((_, Meaning::Unknown)) => {
+                        self.credits.unknown(end);
+                        None
                     }
                     _ => None,
                 };

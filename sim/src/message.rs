@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use rdma::Scatter;
 use rpcrdma_chunks::limits::MIN_HEADER_LEN;
 use rpcrdma_chunks::{Chunks, Reader, Segment};
-use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ};
+use rpcrdma_ext_continuation::{Request, XMTCONT, XMTREQ, XMTRESP};
 use rpcrdma_ext_send_ddp::Location;
 use rpcrdma_v2::{Body, Direction};
+use rpcrdma_v2_wg::EXPERIMENTAL;
 use rpcrdma_v2_wg::limits::PREFIX_LEN;
 
 /// The range of `rdma_credit` in a header of either version (RFC 8166, section 4.2; version-two-01,
@@ -52,6 +53,8 @@ pub(crate) enum Meaning {
     /// the working group's version 2 also grants, properties, and all parts of a message but the
     /// last; `sends.rs` checks their credits.
     Nothing,
+    /// A message of an extension that this does not know, and that may carry RPC messages.
+    Unknown,
 }
 
 /// Returns the beginning of a message that is sent, whose header is in the first piece.
@@ -105,9 +108,14 @@ pub(crate) fn read(message: &Bytes, rules: Rules) -> Result<(u32, Meaning), Stri
         Err(error) => return Err(error.to_string()),
     }
     let decoded = rpcrdma_v2::Header::decode(message);
-    let (header, _) = decoded.map_err(|error| error.to_string())?;
+    let (header, at) = decoded.map_err(|error| error.to_string())?;
     let (xid, direction, credits) = (header.xid, header.direction(), header.credits);
     let meaning = match (header.body, direction) {
+        (Body::Optional(optional), _)
+            if message.len() > at && ![XMTREQ, XMTRESP, XMTCONT].contains(&optional.opttype) =>
+        {
+            Meaning::Unknown
+        }
         (Body::Msg(_, chunks) | Body::NoMsg(_, chunks), Direction::Call) => {
             Meaning::Call(offers(&chunks))
         }
@@ -147,6 +155,10 @@ fn meaning_wg(message: &Bytes) -> Result<(u32, Meaning), String> {
     use rpcrdma_v2_wg::Body;
     if let Some(placed) = placed(message) {
         return placed;
+    }
+    let prefix = rpcrdma_v2_wg::Prefix::peek(message);
+    if let Some(prefix) = prefix.filter(|prefix| EXPERIMENTAL.contains(&prefix.header_type)) {
+        return Ok((prefix.xid, Meaning::Unknown));
     }
     let decoded = rpcrdma_v2_wg::Header::decode(message);
     let (header, _) = decoded.map_err(|error| error.to_string())?;
