@@ -14,7 +14,7 @@ PROGRAMS = {
     "rpcrdma": ("release", ["--release", "-p", "rpcrdma"]),
     "load": ("release", ["--release", "-p", "rpcrdma-benches", "--bin", "load"]),
     # Built as tests are, as it counts and does not measure.
-    "batch": ("debug", ["--workspace", "--bin", "batch"]),
+    "batch-figure": ("debug", ["--workspace", "--bin", "batch-figure"]),
 }
 # What no operation that `compare` measures by itself goes through.
 NOT_COMPARED = ["-nfs-mount", "-rpcrdma-sim", "-nfs-copy"]
@@ -65,7 +65,8 @@ LIST = [
     simulated("write-8k", "--ops write --sizes 8k"),
     simulated("receives", f"--receives {LENGTHS} --ops write --delay 1ms"),
     simulated("receives-near", f"--receives {LENGTHS} --ops write"),
-    Figure("batch", ["batch"], counted=True, programs=["batch"]),
+    Figure("batch", ["batch-figure"], counted=True, programs=["batch-figure"]),
+    Figure("batch-iwarp", ["batch-figure", "--iwarp"], programs=["batch-figure"], packages=["rpcrdma-ext-batch"]),
     clocked("answer", "", NOT_COMPARED),
     clocked("copied", "--ops write --sizes 64k,1M --via v1,v2-cont,v2-ddp-cont", NOT_COMPARED),
     clocked("random", "--run random --delay 1ms", ["-rpcrdma-sim", "-nfs-copy"]),
@@ -430,7 +431,26 @@ def one_call(data):
 
 
 def batch(data):
+    """The table, and what it shows; the words are claims about its rows."""
+    rows = {}
+    for line in data["output"][1:]:
+        version, in_flight, rest = line.split(", ", 2)
+        how, numbers = ("batched", rest[7:]) if rest.startswith("batched") else ("one by one", rest[10:])
+        numbers = [float(word) for word in numbers.replace("µs", "").split()]
+        rows[version, int(in_flight.split()[0]), how] = numbers
+    for version in ("2", "2wg"):
+        for in_flight in (4, 16, 64):
+            single, batched = rows[version, in_flight, "one by one"], rows[version, in_flight, "batched"]
+            must(abs(batched[1] * in_flight - 2) < 0.1, "all calls in flight take one Send, and so do their replies")
+            must(batched[2] * in_flight < 2.1, "one interrupt at each end for all calls in flight")
+            must((batched[0] < 0.6 * single[0]) == (in_flight == 64), "only with 64 in flight is it faster")
+            must(batched[0] < 1.02 * single[0], "it is never slower")
+        must(rows[version, 1, "one by one"] == rows[version, 1, "batched"], "one call costs the same")
     return ["```text", *data["output"], "```"]
+
+
+def batch_iwarp(data):
+    return ["```text", *data["output"], "```", "", *wrapped(measured_on(data))]
 
 
 @dataclass
@@ -456,4 +476,6 @@ QUOTES = [
     Quote("docs/load.md", "threads", ["threads"], threads),
     Quote("docs/load.md", "one-call", ["threads"], one_call),
     Quote("docs/tutorial.md", "batch", ["batch"], batch),
+    Quote("examples/batch/README.md", "batch", ["batch"], batch),
+    Quote("examples/batch/README.md", "batch-iwarp", ["batch-iwarp"], batch_iwarp),
 ]

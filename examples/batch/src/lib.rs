@@ -1,34 +1,20 @@
-//! An example extension of RPC-over-RDMA version 2, built step by step in docs/tutorial.md: several
-//! small RPC messages in one transmission (rtissues-01, section 4), so that one Send suffices for
-//! all of them.
+//! An example extension of both versions 2 of RPC-over-RDMA, built step by step in docs/tutorial.md:
+//! several small RPC messages in one transmission (rtissues-01, section 4), so that one Send suffices
+//! for all of them.
 //!
-//! The messages follow one header, back to back. The header is an operation that lists their
-//! lengths. By a characteristic, the receiver announces how many messages it accepts in one
-//! transmission. Each message takes the same credit as it would alone.
+//! The messages follow one header, back to back. The header lists their lengths. By a property, the
+//! receiver announces how many messages it accepts in one transmission. What becomes of credits, XIDs
+//! and invalidation is said in [`rpcrdma_extension::Batch`]'s module: the engine does it.
 //!
-//! An end has this extension in its [`Extensions`](rpcrdma_extension::Extensions), and asks it
-//! before it sends:
+//! [`extend`] adds the extension to what a client or a server speaks:
 //!
 //! ```
-//! use std::collections::VecDeque;
+//! use rpcrdma_connection::{Config, Connection};
 //!
-//! use batch::Batch;
-//! use bytes::Bytes;
-//! use rpcrdma_extension::Extensions;
-//! use rpcrdma_v2::{Direction, Side};
+//! let protocols = batch::extend(rpcrdma_protocols::base(), 64);
+//! let client = Connection::new(Config::client(rdma::Pool::new(1 << 20), protocols));
 //!
-//! // XIDs of messages without RPC count down from the second argument.
-//! let mut extensions = Extensions::new(Side::Client, u32::MAX, vec![Box::new(Batch::new(8))])?;
-//! extensions.connected(None);
-//! let mut waiting = VecDeque::from([Bytes::from_static(&[0; 40]), Bytes::from_static(&[0; 40])]);
-//! let together = extensions
-//!     .with(|batch: &mut Batch, _| batch.gather(Direction::Call, &mut waiting, 4096))
-//!     .flatten();
-//! // The peer has not announced that it accepts batches, so the calls are sent one by one.
-//! assert!(together.is_none());
-//! assert_eq!(waiting.len(), 2);
-//!
-//! // The operation lists the lengths of the messages.
+//! // The header lists the lengths of the messages.
 //! let fields = batch::encode(&[40, 40]);
 //! assert_eq!(batch::decode(&fields, 8)?, [40, 40]);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
@@ -36,21 +22,21 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::VecDeque;
 use std::iter;
 
 use bytes::{Bytes, BytesMut};
 use onc_rpc::Message;
+use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
+use rpcrdma_connection::{Protocols, Version};
 use rpcrdma_extension::{
-    Extension, IncomingCall, IncomingReply, Outbox, OutgoingMessage, Property, ReceivedMessage,
-    Refusal, Transferred,
+    Batch, Batching, Extension, Fields, IncomingCall, IncomingReply, Outbox, PeerError, Property,
+    ReceivedMessage, Refusal, SmallMessages, Transferred, Transmission, made_by,
 };
-use rpcrdma_v2::limits::OPTIONAL_LEN;
-use rpcrdma_v2::{CallChunks, Direction, Malformed, Reader};
 
-/// The operation: from the range of experimental characteristics; the base has none for operations.
+/// The operation of version 2 of 2016, and the header type of that of the working group: from the range
+/// for experiments. (In 2016's it is the range of characteristics; operations have none.)
 pub const ROPT_BATCH: u32 = 0xffff_ff00;
-/// The characteristic: the maximum number of messages that its sender accepts in one transmission.
+/// The property: the maximum number of messages that its sender accepts in one transmission.
 pub const XCHAR_BATCHMAX: u32 = 0xffff_ff00;
 /// The number of messages that a peer accepts if it announces nothing.
 const DEFAULT_MAX: u32 = 1;
@@ -59,7 +45,7 @@ const MOST: u32 = 256;
 /// The minimum length of an RPC message in bytes: its XID and message type (RFC 5531, section 9).
 const SHORTEST: usize = 8;
 
-/// Encodes the fields of the operation as XDR: the lengths of the messages in bytes, in order
+/// Encodes the fields of the header as XDR: the lengths of the messages in bytes, in order
 /// (drafts/xdr/batch.x).
 #[must_use]
 pub fn encode(lengths: &[u32]) -> Bytes {
@@ -71,93 +57,76 @@ pub fn encode(lengths: &[u32]) -> Bytes {
 ///
 /// # Errors
 /// [`Malformed`] if the XDR is invalid or there are too many.
-pub fn decode(info: &Bytes, most: u32) -> Result<Vec<u32>, Malformed> {
-    let mut info = Reader::new(info);
-    let count = info.u32()?;
+pub fn decode(fields: &[u8], most: u32) -> Result<Vec<u32>, Malformed> {
+    Reader::whole(fields, |fields| read(fields, most))
+}
+
+fn read(fields: &mut Reader<'_>, most: u32) -> Result<Vec<u32>, Malformed> {
+    let count = fields.u32()?;
     // Checked before memory is allocated.
     if count > most {
         return Err(Malformed::TooMany("messages in a batch"));
     }
-    let lengths = (0..count).map(|_| info.u32()).collect::<Result<_, _>>()?;
-    info.end()?;
-    Ok(lengths)
+    (0..count).map(|_| fields.u32()).collect()
+}
+
+/// Returns protocols that accept up to `takes` messages in one transmission, in both versions 2.
+#[must_use]
+pub fn extend(protocols: Protocols, takes: u32) -> Protocols {
+    // The first counts calls, and the second messages.
+    let versions = [(Version::TWO, true), (Version::TWO_WG, false)];
+    versions
+        .into_iter()
+        .fold(protocols, |protocols, (version, counts_calls)| {
+            let batches = Batches::new(takes, counts_calls);
+            protocols.with(version, made_by(move |_| Box::new(batches)))
+        })
 }
 
 /// One end's state on one connection.
-#[derive(Debug)]
-pub struct Batch {
+#[derive(Clone, Copy, Debug)]
+pub struct Batches {
     takes: u32,
     peer_takes: u32,
+    counts_calls: bool,
 }
 
-impl Batch {
-    /// Creates an end that accepts up to `takes` messages in one transmission.
+impl Batches {
+    /// Returns an end that accepts up to `takes` messages in one transmission. Credits count calls, so
+    /// that each takes one, or messages.
     #[must_use]
-    pub fn new(takes: u32) -> Self {
+    pub fn new(takes: u32, counts_calls: bool) -> Self {
         Self {
             takes: takes.clamp(DEFAULT_MAX, MOST),
             peer_takes: DEFAULT_MAX,
+            counts_calls,
         }
     }
 
-    /// Takes messages from the front of `waiting`, which must be all calls or all replies: as many
-    /// as the peer accepts and as fit in `room` bytes with their header. They follow the
-    /// operation's header. Returns `None` for fewer than two, because a single message needs no
-    /// batch.
-    pub fn gather(
-        &self,
-        direction: Direction,
-        waiting: &mut VecDeque<Bytes>,
-        room: usize,
-    ) -> Option<(OutgoingMessage, Bytes)> {
-        let (mut lengths, mut bytes) = (Vec::new(), 0);
-        for message in waiting.iter().take(self.peer_takes as usize) {
-            lengths.push(u32::try_from(message.len()).ok()?);
-            bytes += message.len();
-            if header_len(&lengths) + bytes > room {
-                lengths.pop();
-                break;
-            }
-        }
-        if lengths.len() < 2 {
-            return None;
-        }
-        let payload: Bytes = waiting.drain(..lengths.len()).flatten().collect();
-        let xid = word(&payload, 0)?;
-        let message = OutgoingMessage {
-            xid,
-            direction,
-            number: ROPT_BATCH,
-            fields: encode(&lengths),
-        };
-        Some((message, payload))
-    }
-
-    /// Returns the messages that arrived, each with its XID.
-    fn parts(&self, op: &ReceivedMessage<'_>) -> Result<Vec<(u32, Bytes)>, Malformed> {
-        let (fields, at) = op.delimited()?;
-        let mut payload = rest(op.message, at);
+    /// Returns the messages that arrived: the direction of all, and each with its XID.
+    fn parts(&self, it: &ReceivedMessage<'_>) -> Result<(u32, Vec<(u32, Bytes)>), Malformed> {
+        let (lengths, at) = it.read(|fields| read(fields, self.takes))?;
+        let mut payload = rest(it.message, at);
+        let direction = word(&payload, 1).ok_or(Malformed::Truncated)?;
         let mut parts = Vec::new();
-        for length in decode(fields, self.takes)? {
+        for length in lengths {
             let length = length as usize;
             if length < SHORTEST || !length.is_multiple_of(4) || length > payload.len() {
                 return Err(Malformed::Rule("a message of a batch has a wrong length"));
             }
             let message = payload.split_to(length);
-            if word(&message, 1) != Some(op.direction.number()) {
+            if word(&message, 1) != Some(direction) {
                 return Err(Malformed::Rule("a batch has calls and replies"));
             }
             parts.extend(word(&message, 0).map(|xid| (xid, message)));
         }
-        if !payload.is_empty() || parts.first().map(|(xid, _)| *xid) != Some(op.xid) {
+        // Headers of the working group's version have no direction.
+        let told = matches!(it.fields, Fields::Delimited { .. }).then_some(it.direction.number());
+        if !payload.is_empty() || parts.is_empty() || told.is_some_and(|told| told != direction) {
             return Err(Malformed::Rule("a batch is not what follows it"));
         }
-        Ok(parts)
+        Ok((direction, parts))
     }
-}
-
-fn header_len(lengths: &[u32]) -> usize {
-    OPTIONAL_LEN + encode(lengths).len()
 }
 
 fn word(message: &Bytes, index: usize) -> Option<u32> {
@@ -175,7 +144,7 @@ fn rest(message: &[Bytes], at: usize) -> Bytes {
     joined.split_off(at.min(joined.len())).freeze()
 }
 
-impl Extension for Batch {
+impl Extension for Batches {
     fn name(&self) -> &'static str {
         "batch"
     }
@@ -185,11 +154,11 @@ impl Extension for Batch {
     }
 
     fn properties(&self) -> Vec<Property> {
-        let (id, value) = (
-            XCHAR_BATCHMAX,
-            Bytes::copy_from_slice(&self.takes.to_be_bytes()),
-        );
-        vec![Property { id, value }]
+        let value = Bytes::copy_from_slice(&self.takes.to_be_bytes());
+        vec![Property {
+            id: XCHAR_BATCHMAX,
+            value,
+        }]
     }
 
     fn property_received(&mut self, property: &Property, _: &mut Outbox<'_>) {
@@ -198,19 +167,23 @@ impl Extension for Batch {
         }
     }
 
-    fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
-        for (xid, message) in self.parts(op)? {
-            let (credits, message) = (op.credits, Message::from_payload(message));
-            out.transferred(match op.direction {
-                Direction::Call => Transferred::Call(IncomingCall {
-                    xid,
-                    requested: credits,
-                    transmissions: 1,
-                    message,
-                    chunks: CallChunks::default(),
-                    context: Box::new(()),
-                }),
-                Direction::Reply => Transferred::Reply(IncomingReply {
+    fn received(&mut self, it: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
+        let (direction, parts) = self.parts(it)?;
+        for (at, (xid, message)) in parts.into_iter().enumerate() {
+            let (credits, message) = (it.credits, Message::from_payload(message));
+            out.transferred(match direction == Direction::Call.number() {
+                true => Transferred::BaseCall {
+                    call: IncomingCall {
+                        xid,
+                        requested: credits,
+                        transmissions: u32::from(self.counts_calls || at == 0),
+                        message,
+                        chunks: CallChunks::default(),
+                        context: Box::new(()),
+                    },
+                    handle: None,
+                },
+                false => Transferred::AnyReply(IncomingReply {
                     xid,
                     granted: credits,
                     transmissions: 1,
@@ -220,5 +193,39 @@ impl Extension for Batch {
             });
         }
         Ok(())
+    }
+
+    fn batching(&mut self) -> Option<&mut dyn Batching> {
+        Some(self)
+    }
+}
+
+impl Batching for Batches {
+    fn send_batch(&mut self, small: &SmallMessages<'_>) -> Option<Batch> {
+        let (mut lengths, mut payload) = (Vec::new(), BytesMut::new());
+        for message in small.messages.iter().take(self.peer_takes as usize) {
+            let length = u32::try_from(message.payload_len()).ok()?;
+            // With the count of the lengths and this one.
+            let fields = 4 * (lengths.len() as u64 + 2);
+            if fields + payload.len() as u64 + u64::from(length) > small.room {
+                break;
+            }
+            lengths.push(length);
+            message
+                .payload()
+                .iter()
+                .for_each(|piece| payload.extend_from_slice(piece));
+        }
+        let count = lengths.len();
+        let payload = iter::once(payload.freeze()).collect();
+        // A single message needs no batch.
+        (count > 1).then(|| Batch {
+            count,
+            transmission: Transmission::new(ROPT_BATCH, encode(&lengths), payload),
+        })
+    }
+
+    fn batch_refused(&mut self, _: PeerError) {
+        self.peer_takes = DEFAULT_MAX;
     }
 }

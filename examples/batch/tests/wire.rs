@@ -1,16 +1,16 @@
 //! Tests of messages on the wire, valid and invalid.
 
-use std::collections::VecDeque;
-
-use batch::{Batch, ROPT_BATCH, XCHAR_BATCHMAX, decode, encode};
+use batch::{Batches, ROPT_BATCH, XCHAR_BATCHMAX, decode, encode};
 use bytes::Bytes;
+use onc_rpc::Message;
 use quickcheck::quickcheck;
+use rpcrdma_chunks::{Direction, Side};
 use rpcrdma_extension::{
-    Action, Extension, Extensions, Outbox, PeerError, Property, ReceivedMessage, Refusal, Start,
-    Transferred,
+    Action, Extension, Extensions, Outbox, PeerError, Property, ReceivedMessage, Refusal,
+    SmallMessages, Start, Transferred,
 };
 use rpcrdma_v2::operations::{self, Routed};
-use rpcrdma_v2::{Body, Direction, Header, Optional, Side};
+use rpcrdma_v2::{Body, Header, Optional};
 
 /// Returns an RPC message of `words` words after its XID and type: a call or a reply.
 fn message(xid: u32, kind: u32, words: usize) -> Bytes {
@@ -26,7 +26,10 @@ fn end(peer: u32) -> Extensions {
         id: XCHAR_BATCHMAX,
         value: Bytes::copy_from_slice(&peer.to_be_bytes()),
     };
-    let list: Vec<Box<dyn Extension>> = vec![Box::new(Teller(Some(told))), Box::new(Batch::new(4))];
+    let list: Vec<Box<dyn Extension>> = vec![
+        Box::new(Teller(Some(told))),
+        Box::new(Batches::new(4, true)),
+    ];
     let mut set = Extensions::new(Side::Server, 9, list).expect("one owner each");
     set.connected(None);
     set
@@ -90,11 +93,11 @@ fn arrive(
             panic!("{action:?}");
         };
         match transferred {
-            Transferred::Call(call) => {
+            Transferred::BaseCall { call, .. } => {
                 assert_eq!((call.requested, call.transmissions), (5, 1));
                 got.push((call.xid, call.message.gather(|_| true).concat().into()));
             }
-            Transferred::Reply(reply) => {
+            Transferred::AnyReply(reply) => {
                 got.push((reply.xid, reply.message.gather(|_| true).concat().into()));
             }
             other => panic!("{other:?}"),
@@ -103,20 +106,44 @@ fn arrive(
     (routed, got)
 }
 
+/// Has the first of these messages put into one. Returns how many it carries, its fields and its payload.
+fn send(
+    set: &mut Extensions,
+    direction: Direction,
+    messages: &[Bytes],
+    room: u64,
+) -> Option<(usize, Bytes, Bytes)> {
+    let messages: Vec<Message> = messages
+        .iter()
+        .cloned()
+        .map(Message::from_payload)
+        .collect();
+    let messages: Vec<&Message> = messages.iter().collect();
+    let small = SmallMessages {
+        direction,
+        messages: &messages,
+        room,
+    };
+    let (_, batching) = set.all_batching().next().expect("the extension");
+    let batch = batching.send_batch(&small)?;
+    let sent = batch.transmission;
+    assert_eq!(
+        (sent.number, sent.padding, sent.placed.len()),
+        (ROPT_BATCH, 0, 0)
+    );
+    Some((batch.count, sent.fields, sent.payload.concat().into()))
+}
+
 #[test]
 fn messages_come_out_as_they_went_in() {
     for (direction, kind) in [(Direction::Call, 0), (Direction::Reply, 1)] {
         for piece in [1 << 20, 52] {
             let mut set = end(3);
             let messages: Vec<Bytes> = (0..5).map(|n| message(70 + n, kind, n as usize)).collect();
-            let mut waiting: VecDeque<Bytes> = messages.iter().cloned().collect();
-            let gathered =
-                set.with(|batch: &mut Batch, _| batch.gather(direction, &mut waiting, 4096));
-            let (operation, payload) = gathered.flatten().expect("a batch");
-            assert_eq!(waiting.len(), 2, "as many are gone as the peer takes");
-            assert_eq!(operation.xid, 70);
-            let info = operation.fields;
-            let (routed, got) = arrive(&mut set, 70, direction, info, &[payload], piece);
+            let (count, fields, payload) =
+                send(&mut set, direction, &messages, 4096).expect("a batch");
+            assert_eq!(count, 3, "as many as the peer takes");
+            let (routed, got) = arrive(&mut set, 9, direction, fields, &[payload], piece);
             assert_eq!(routed, Routed::Taken);
             let expected: Vec<(u32, Bytes)> = (70..73).zip(messages).collect();
             assert_eq!(got, expected);
@@ -126,26 +153,61 @@ fn messages_come_out_as_they_went_in() {
 
 #[test]
 fn a_batch_has_two_messages_at_least_and_fits_its_receive() {
-    let gather = |peer, room| {
-        let mut waiting: VecDeque<Bytes> = (0..3).map(|n| message(n, 0, 8)).collect();
-        let mut set = end(peer);
-        let gathered =
-            set.with(|batch: &mut Batch, _| batch.gather(Direction::Call, &mut waiting, room));
-        let gathered = gathered.flatten();
-        gathered.map(|(operation, payload)| {
-            let header = operations::header(operation, 1).encode().len();
-            // The messages have 40 bytes each.
-            (payload.len() / 40, header + payload.len())
-        })
+    let send = |peer, room| {
+        let messages: Vec<Bytes> = (0..3).map(|n| message(n, 0, 8)).collect();
+        let sent = send(&mut end(peer), Direction::Call, &messages, room);
+        sent.map(|(count, fields, payload)| (count, (fields.len() + payload.len()) as u64))
     };
-    let (three, all) = gather(4, 4096).expect("a batch");
-    assert_eq!(three, 3);
-    assert_eq!(gather(4, all), Some((3, all)));
-    assert_eq!(gather(4, all - 1), Some((2, all - 44)));
-    assert_eq!(gather(4, 100), None);
+    // The messages have 40 bytes each, and four for their length.
+    let all = 4 + 3 * 44;
+    assert_eq!(send(4, 4096), Some((3, all)));
+    assert_eq!(send(4, all), Some((3, all)));
+    assert_eq!(send(4, all - 1), Some((2, all - 44)));
+    assert_eq!(send(4, 80), None);
     // A peer that announces nothing, or an invalid number, accepts one.
-    assert_eq!(gather(1, 4096), None);
-    assert_eq!(gather(0, 4096), None);
+    assert_eq!(send(1, 4096), None);
+    assert_eq!(send(0, 4096), None);
+}
+
+/// After an error, the peer is sent no batch any more.
+#[test]
+fn a_peer_that_refuses_a_batch_gets_no_other() {
+    let mut set = end(4);
+    let messages = [message(1, 0, 2), message(2, 0, 3)];
+    assert!(send(&mut set, Direction::Call, &messages, 4096).is_some());
+    let (number, _) = set.all_batching().next().expect("the extension");
+    let batching = set.batching(number).expect("the same");
+    batching.batch_refused(PeerError::Chunk);
+    assert!(send(&mut set, Direction::Call, &messages, 4096).is_none());
+}
+
+/// In version 2 of the working group, all calls of a message take the credit of the first.
+#[test]
+fn where_messages_are_counted_one_call_takes_the_credit() {
+    for (counts_calls, credits) in [(true, [1, 1]), (false, [1, 0])] {
+        let list: Vec<Box<dyn Extension>> = vec![Box::new(Batches::new(4, counts_calls))];
+        let mut set = Extensions::new(Side::Server, 9, list).expect("one owner");
+        let fields = encode(&[16, 20]);
+        let message = [&fields[..], &message(1, 0, 2), &message(2, 0, 3)].concat();
+        let received = set.received(&ReceivedMessage {
+            number: ROPT_BATCH,
+            xid: 9,
+            direction: Direction::Call,
+            credits: 5,
+            message: &[message.into()],
+            fields: rpcrdma_extension::Fields::Open { at: 0 },
+        });
+        assert_eq!(received, Ok(()));
+        for credit in credits {
+            let Some(Action::Transferred { transferred, .. }) = set.next_action() else {
+                panic!("a call is missing");
+            };
+            let Transferred::BaseCall { call, .. } = transferred else {
+                panic!("{transferred:?}");
+            };
+            assert_eq!(call.transmissions, credit);
+        }
+    }
 }
 
 #[test]
@@ -156,7 +218,6 @@ fn a_wrong_batch_is_answered_with_bad_header_and_nothing_of_it_is_delivered() {
         |words: &[u32]| -> Bytes { words.iter().flat_map(|word| word.to_be_bytes()).collect() };
     let call = Direction::Call;
     for (what, xid, direction, info) in [
-        ("another XID", 9, call, right.clone()),
         ("replies that are calls", 1, Direction::Reply, right.clone()),
         ("a length too long", 1, call, encode(&[16, 24])),
         ("bytes left over", 1, call, encode(&[16])),
