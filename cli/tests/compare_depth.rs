@@ -58,11 +58,21 @@ fn counts_with_several_in_flight_are_those_of_the_simulation() {
     let timed = rows(&[&asked[..], &["--time", "60ms"]].concat());
     assert_eq!((exact.len(), timed.len()), (12, 12));
     for (exact, timed) in exact.iter().zip(&timed) {
-        for key in ["op", "size", "transfer_mode", "in_flight", "clients", "credits"] {
+        for key in [
+            "op",
+            "size",
+            "transfer_mode",
+            "in_flight",
+            "clients",
+            "credits",
+        ] {
             assert_eq!(exact[key], timed[key], "{key}: {timed:#}");
         }
         let differs = |key, own: f64, other: f64| {
-            assert!((own - other).abs() < 0.01, "{key}: {own}, not {other}: {timed:#}");
+            assert!(
+                (own - other).abs() < 0.01,
+                "{key}: {own}, not {other}: {timed:#}"
+            );
         };
         for key in ALWAYS {
             let both = (figure(timed, key), figure(exact, key));
@@ -75,18 +85,35 @@ fn counts_with_several_in_flight_are_those_of_the_simulation() {
         let grants = [exact, timed].map(|row| figure(row, "grants").unwrap_or(0.0));
         let sends = |row: &Value, grants| figure(row, "sends").unwrap() - grants;
         differs("sends", sends(timed, grants[1]), sends(exact, grants[0]));
-        assert!(grants.iter().all(|&grants| grants <= MOST_GRANTS), "{grants:?}");
+        assert!(
+            grants.iter().all(|&grants| grants <= MOST_GRANTS),
+            "{grants:?}"
+        );
         let is_wg = timed["transfer_mode"] == "wg-ddp";
         assert_eq!(timed["grants"].is_null(), !is_wg);
         // Where several are in flight, fewer interrupts are needed: it depends on the machine how many.
         for row in [exact, timed] {
             for key in ["interrupts_requester", "interrupts_responder"] {
-                let most = if is_wg || row["in_flight"] == 1 { 2.3 } else { 1.3 };
-                let most = if row["op"] == "write" { most + 1.0 } else { most };
+                let most = if is_wg || row["in_flight"] == 1 {
+                    2.3
+                } else {
+                    1.3
+                };
+                let most = if row["op"] == "write" {
+                    most + 1.0
+                } else {
+                    most
+                };
                 let got = figure(row, key).unwrap();
                 assert!(got > 0.0 && got < most, "{key}: {row:#}");
             }
-            for key in ["p50_us", "p99_us", "ops_per_s", "wire_bytes", "copied_bytes"] {
+            for key in [
+                "p50_us",
+                "p99_us",
+                "ops_per_s",
+                "wire_bytes",
+                "copied_bytes",
+            ] {
                 assert!(figure(row, key).is_some(), "{key}: {row:#}");
             }
             // What a row of several in flight cannot have is empty.
@@ -108,17 +135,36 @@ fn counts_with_several_in_flight_are_those_of_the_simulation() {
 #[test]
 fn several_clients_take_their_own_connections() {
     let rows = rows(&[
-        "--device", "sim", "--clients", "3", "--in-flight", "4", "--ops", "null", "--via", "v1-inv,wg",
+        "--device",
+        "sim",
+        "--clients",
+        "3",
+        "--in-flight",
+        "4",
+        "--ops",
+        "null",
+        "--via",
+        "v1-inv,wg",
     ]);
     for row in &rows {
         assert_eq!((&row["clients"], &row["credits"]), (&3.into(), &4.into()));
     }
     assert_eq!(rows.len(), 2);
     let timed = compare(&[
-        "--clients", "2", "--ops", "null", "--via", "tcp,v1-inv", "--time", "20ms",
+        "--clients",
+        "2",
+        "--ops",
+        "null",
+        "--via",
+        "tcp,v1-inv",
+        "--time",
+        "20ms",
     ]);
     let text = timed.ok().stdout;
-    for part in ["credits", "Each of 2 clients has so many operations in flight"] {
+    for part in [
+        "credits",
+        "Each of 2 clients has so many operations in flight",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -142,9 +188,15 @@ fn operations_arrive_at_a_rate() {
 fn contradictions_are_refused() {
     for (args, part) in [
         (&["--in-flight", "0"][..], "--in-flight: 0 is not from 1"),
-        (&["--in-flight", "4", "--arrivals", "5"], "not with --arrivals"),
+        (
+            &["--in-flight", "4", "--arrivals", "5"],
+            "not with --arrivals",
+        ),
         (&["--arrivals", "0"], "--arrivals: 0 is no rate"),
-        (&["--clients", "8", "--device", "sim"], "--clients: 8 is not from 1 to 7"),
+        (
+            &["--clients", "8", "--device", "sim"],
+            "--clients: 8 is not from 1 to 7",
+        ),
         (&["--in-flight", "4", "--receives", "4k"], "--receives"),
         (&["--in-flight", "4", "--html", "page.html"], "--html"),
         (&["--clients", "2", "--ops", "tree"], "--ops tree"),
@@ -152,6 +204,10 @@ fn contradictions_are_refused() {
     ] {
         let refused = compare(args);
         assert_eq!(refused.status.code(), Some(2), "{args:?}: {refused:?}");
-        assert!(refused.stderr.contains(part), "{args:?}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(part),
+            "{args:?}: {}",
+            refused.stderr
+        );
     }
 }

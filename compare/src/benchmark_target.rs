@@ -236,7 +236,11 @@ impl BenchTarget {
     ///
     /// # Errors
     /// An operation failed.
-    pub(crate) fn stream(&mut self, op: &dyn Workload, time: Duration) -> Result<(u64, Duration), Failure> {
+    pub(crate) fn stream(
+        &mut self,
+        op: &dyn Workload,
+        time: Duration,
+    ) -> Result<(u64, Duration), Failure> {
         let ready = self.target.ready(op)?;
         self.mounted.reached.runtime.block_on(async {
             let mut flying = FuturesUnordered::new();

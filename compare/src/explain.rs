@@ -20,7 +20,10 @@ const CALL: &str = "call";
 ///
 /// # Errors
 /// An operation failed.
-pub(crate) fn plans(setting: &Setting<'_>, ops: &[Arc<dyn Workload>]) -> Result<Vec<String>, Failure> {
+pub(crate) fn plans(
+    setting: &Setting<'_>,
+    ops: &[Arc<dyn Workload>],
+) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::new();
     for bench in &mut targets::start_targets(setting)? {
         for op in ops {

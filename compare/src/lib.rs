@@ -439,7 +439,9 @@ fn ops(options: &Options) -> Result<Vec<Arc<dyn Workload>>, Failure> {
                 let before = ops.len();
                 ops.extend(all.filter(|workload| workload.name() == name).cloned());
                 if ops.len() == before {
-                    return Err(Failure::Usage(format!("--ops: no workload is called {name}")));
+                    return Err(Failure::Usage(format!(
+                        "--ops: no workload is called {name}"
+                    )));
                 }
             }
         }

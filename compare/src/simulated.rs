@@ -70,7 +70,10 @@ pub(crate) fn check(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<(), 
         ("--busy-poll", options.busy_poll),
         ("--time", options.time != usual.time),
         // Several operations in flight have none anywhere.
-        ("--no-trips", !options.round_trips && !depth::is_asked_for(options)),
+        (
+            "--no-trips",
+            !options.round_trips && !depth::is_asked_for(options),
+        ),
         ("--set-delay", options.set_delay.is_some()),
         ("--crc", options.crc),
         ("--congestion", options.congestion.is_some()),
@@ -259,7 +262,11 @@ pub(crate) fn configured(options: &Options, via: Variant) -> Result<Option<Setti
 ///
 /// # Errors
 /// An operation cannot be simulated.
-pub(crate) fn rows(options: &Options, ops: &[Arc<dyn Workload>], more: bool) -> Result<Vec<Row>, Failure> {
+pub(crate) fn rows(
+    options: &Options,
+    ops: &[Arc<dyn Workload>],
+    more: bool,
+) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for op in ops.iter().map(|op| &**op) {
         let of_op = rows.len();

@@ -153,7 +153,9 @@ impl Reached {
     /// or `None` for TCP.
     pub fn most_credits(&self) -> Option<u32> {
         let most = |port: &RdmaClient| {
-            let counters = port.connections().filter_map(|conn| port.requester_counters(conn));
+            let counters = port
+                .connections()
+                .filter_map(|conn| port.requester_counters(conn));
             counters.map(|counters| counters.most_in_flight).max()
         };
         self.port.ask_rdma(most).into_iter().flatten().max()

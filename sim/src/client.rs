@@ -72,7 +72,9 @@ impl RpcClient for Counted {
         if let Ok(reply) = &result {
             // An item that no decoder has used yet lies apart.
             let placed = reply.results().items_used().is_err();
-            self.tally.placed.set(self.tally.placed.get() + u64::from(placed));
+            self.tally
+                .placed
+                .set(self.tally.placed.get() + u64::from(placed));
         }
         if result.is_err() {
             self.tally.failed.set(self.tally.failed.get() + 1);

@@ -50,8 +50,8 @@ mod work;
 mod world;
 
 pub use measure::{
-    Cache, CannotMeasure, Copied, CopyCosts, CopyRate, Grants, Load, Loaded, MOST_CLIENTS, Measured,
-    Setting, consider, load, measure,
+    Cache, CannotMeasure, Copied, CopyCosts, CopyRate, Grants, Load, Loaded, MOST_CLIENTS,
+    Measured, Setting, consider, load, measure,
 };
 pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{

@@ -6,9 +6,7 @@ use std::time::Duration;
 use onc_rpc::Encoder;
 use rdma::Counters;
 use rpc_transport::rdma::Version;
-use rpc_transport::{
-    Call, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome,
-};
+use rpc_transport::{Call, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome};
 use rpcrdma_programs::workload::{Calls, Failed, Op, Pace, Prepare, Server, Workload};
 use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_sim::{Load, Loaded, MOST_CLIENTS, Setting, load, measure};
@@ -102,7 +100,10 @@ fn one_in_flight_takes_the_time_of_one_alone() {
             let more = median.saturating_sub(one.latency);
             let less = one.latency.saturating_sub(median);
             let costs = setting.costs.completion + setting.costs.post;
-            assert!(more <= 2 * costs && less <= 2 * costs, "{op}: {median:?}, {one:?}");
+            assert!(
+                more <= 2 * costs && less <= 2 * costs,
+                "{op}: {median:?}, {one:?}"
+            );
             assert_eq!(many.credits, 1, "{op}");
             let interrupts = many.requester.interrupts + many.responder.interrupts;
             let alone = one.requester_interrupts + one.responder_interrupts;
@@ -154,10 +155,17 @@ fn operations_that_arrive_seldom_wait_for_nothing() {
     };
     let one = measure(&setting, &Op::Null).expect("it can be done");
     let seldom = loaded(&setting, &Op::Null, &of(100.0));
-    let waited = seldom.latencies.iter().filter(|took| **took > one.latency + Duration::from_micros(2));
+    let waited = seldom
+        .latencies
+        .iter()
+        .filter(|took| **took > one.latency + Duration::from_micros(2));
     assert!(waited.count() < 8, "{seldom:?}");
     // 256 of them take about 2.56 s.
-    assert!((2.0..3.2).contains(&seldom.elapsed.as_secs_f64()), "{:?}", seldom.elapsed);
+    assert!(
+        (2.0..3.2).contains(&seldom.elapsed.as_secs_f64()),
+        "{:?}",
+        seldom.elapsed
+    );
     let often = loaded(&setting, &Op::Null, &of(1e9));
     assert!(often.credits > 1, "{often:?}");
     assert!(often.latencies.iter().max() > seldom.latencies.iter().max());

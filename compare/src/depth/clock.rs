@@ -62,7 +62,10 @@ pub(crate) fn rows(
         for &pace in &paces {
             schedule.begin_next();
             // Clients prepare what they need.
-            let setting = Setting { ops: &[], ..*setting };
+            let setting = Setting {
+                ops: &[],
+                ..*setting
+            };
             let mut all = Vec::new();
             for bench in targets::start_targets(&setting)? {
                 all.push(Clients::new(bench, &setting, &**op)?);
@@ -121,8 +124,8 @@ fn measure(
     let rows = all.iter().zip(tallies).map(|(clients, tally)| {
         let row = row(options, op, pace);
         let counted = clients.bench.counted(tally.did, tally.operations);
-        let ops_per_s = (tally.operations > 0)
-            .then(|| tally.operations as f64 / tally.elapsed.as_secs_f64());
+        let ops_per_s =
+            (tally.operations > 0).then(|| tally.operations as f64 / tally.elapsed.as_secs_f64());
         let size = row.size.map(|size| size as f64);
         let p50_us = tally.latency.p50_us();
         let baseline_ratio = tally.ratios.value();
@@ -158,11 +161,7 @@ fn measure(
 impl Clients {
     /// Connects the clients of a benchmark target. What a client needs for its calls is prepared
     /// over the target's own connection.
-    fn new(
-        bench: BenchTarget,
-        setting: &Setting<'_>,
-        op: &dyn Workload,
-    ) -> Result<Self, Failure> {
+    fn new(bench: BenchTarget, setting: &Setting<'_>, op: &dyn Workload) -> Result<Self, Failure> {
         let each = (0..setting.options.clients).map(|number| {
             let mounted = bench.further_client()?;
             Ok((mounted, bench.prepare(op, number)?))
@@ -207,13 +206,17 @@ impl Clients {
     fn perform(&self, pace: Pace, until: Until, latency: &mut Latency) -> Result<u64, Failure> {
         let start = Instant::now();
         let now = &|| start.elapsed();
-        let clients = self.each.iter().zip(0..).map(|((mounted, prepared), number)| async move {
-            let mut latency = Latency::new();
-            let record = |time| latency.record(time);
-            let rpc = &mounted.reached.client;
-            let made = drive(rpc, prepared, (pace, until), number, now, record).await;
-            made.map(|operations| (operations, latency))
-        });
+        let clients = self
+            .each
+            .iter()
+            .zip(0..)
+            .map(|((mounted, prepared), number)| async move {
+                let mut latency = Latency::new();
+                let record = |time| latency.record(time);
+                let rpc = &mounted.reached.client;
+                let made = drive(rpc, prepared, (pace, until), number, now, record).await;
+                made.map(|operations| (operations, latency))
+            });
         let runtime = &self.bench.mounted().reached.runtime;
         let parts = runtime.block_on(try_join_all(clients));
         let mut operations = 0;
@@ -242,6 +245,7 @@ impl Clients {
     /// Returns the greatest number of credits that a connection took at the same time.
     fn credits(&self) -> Option<u32> {
         let each = self.each.iter();
-        each.filter_map(|(mounted, _)| mounted.reached.most_credits()).max()
+        each.filter_map(|(mounted, _)| mounted.reached.most_credits())
+            .max()
     }
 }

@@ -47,11 +47,19 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{name}: not with {other}")));
     }
     let most = u32::try_from(MOST_WAITING).unwrap_or(u32::MAX);
-    if let Some(calls) = options.in_flight.iter().find(|calls| !(1..=most).contains(calls)) {
+    if let Some(calls) = options
+        .in_flight
+        .iter()
+        .find(|calls| !(1..=most).contains(calls))
+    {
         let text = format!("--in-flight: {calls} is not from 1 to {most}");
         return Err(Failure::Usage(text));
     }
-    if let Some(rate) = options.arrivals.iter().find(|&&rate| !(rate > 0.0 && rate.is_finite())) {
+    if let Some(rate) = options
+        .arrivals
+        .iter()
+        .find(|&&rate| !(rate > 0.0 && rate.is_finite()))
+    {
         return Err(Failure::Usage(format!("--arrivals: {rate} is no rate")));
     }
     let most = match options.device {
@@ -80,12 +88,20 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
 fn paces(options: &Options) -> Vec<Pace> {
     let clients = f64::from(options.clients.max(1));
     if !options.arrivals.is_empty() {
-        let each = options.arrivals.iter().map(|rate| Pace::Arrivals(rate / clients));
+        let each = options
+            .arrivals
+            .iter()
+            .map(|rate| Pace::Arrivals(rate / clients));
         return each.collect();
     }
     match options.in_flight.is_empty() {
         true => vec![Pace::InFlight(1)],
-        false => options.in_flight.iter().copied().map(Pace::InFlight).collect(),
+        false => options
+            .in_flight
+            .iter()
+            .copied()
+            .map(Pace::InFlight)
+            .collect(),
     }
 }
 
@@ -146,7 +162,11 @@ mod tests {
         })
         .unwrap();
         assert_eq!(paces(&asked), [Pace::Arrivals(300.0)]);
-        let row = row(&asked, &rpcrdma_programs::workload::Op::Null, paces(&asked)[0]);
+        let row = row(
+            &asked,
+            &rpcrdma_programs::workload::Op::Null,
+            paces(&asked)[0],
+        );
         assert_eq!((row.arrivals_per_s, row.in_flight), (Some(900.0), None));
     }
 
@@ -163,7 +183,10 @@ mod tests {
             ),
             (refused(|options| options.in_flight = vec![0]), "from 1 to"),
             (refused(|options| options.arrivals = vec![0.0]), "no rate"),
-            (refused(|options| options.arrivals = vec![f64::NAN]), "no rate"),
+            (
+                refused(|options| options.arrivals = vec![f64::NAN]),
+                "no rate",
+            ),
             (refused(|options| options.clients = 0), "from 1 to 256"),
             (
                 refused(|options| {

@@ -52,7 +52,8 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<String> {
             size(row),
             row.conveyance.into(),
             pace(),
-            row.credits.map_or_else(|| "-".to_owned(), |credits| credits.to_string()),
+            row.credits
+                .map_or_else(|| "-".to_owned(), |credits| credits.to_string()),
             count(row.sends),
             count(row.rdma_reads),
             count(row.rdma_writes),

@@ -235,7 +235,15 @@ fn help_and_errors_say_what_there_is() {
 #[test]
 fn calls_of_ones_own_are_measured_by_the_clock_and_in_the_simulation() {
     let ask = |words: &[&str]| -> Vec<Value> {
-        let asked = ["compare", "--json", "-", "--ops", "greet,null", "--via", "v1-inv,wg"];
+        let asked = [
+            "compare",
+            "--json",
+            "-",
+            "--ops",
+            "greet,null",
+            "--via",
+            "v1-inv,wg",
+        ];
         let (rows, _) = said(&[&asked[..], words].concat());
         serde_json::from_str(&rows).unwrap()
     };
@@ -248,7 +256,10 @@ fn calls_of_ones_own_are_measured_by_the_clock_and_in_the_simulation() {
         let own: Vec<_> = rows.iter().filter(|row| row["op"] == "greet").collect();
         assert_eq!(own.len(), 2, "{rows:#?}");
         for row in own {
-            assert!((row["sends"].as_f64().unwrap() - 2.0).abs() < 0.3, "{row:#}");
+            assert!(
+                (row["sends"].as_f64().unwrap() - 2.0).abs() < 0.3,
+                "{row:#}"
+            );
             assert!(row["p50_us"].as_f64().is_some(), "{row:#}");
         }
     }

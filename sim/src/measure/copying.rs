@@ -48,7 +48,9 @@ impl Copies {
     fn spend(&self, all: u64, assembled: u64, unplaced: u64) -> Duration {
         let (all_before, assembled_before) = self.paid.replace((all, assembled));
         let before_sending = assembled.saturating_sub(assembled_before);
-        let copied = all.saturating_sub(all_before).saturating_sub(before_sending);
+        let copied = all
+            .saturating_sub(all_before)
+            .saturating_sub(before_sending);
         let time = self.costs.time(Copied {
             before_sending,
             after_receiving: copied + unplaced,

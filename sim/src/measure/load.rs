@@ -15,9 +15,7 @@ use super::copies::CopyCosts;
 use super::copying::{Copies, CopyingClient, CopyingService};
 use super::grants::Grants;
 use super::setting::Setting;
-use super::stage::{
-    CannotMeasure, Connection, PAUSE, Stage, View, connect, failed, root, since,
-};
+use super::stage::{CannotMeasure, Connection, PAUSE, Stage, View, connect, failed, root, since};
 use crate::client::{Counted, Desk};
 use crate::server::Programs;
 
@@ -204,7 +202,9 @@ impl Client<'_> {
         let own = port.connections().filter(|conn| !others.contains(conn));
         let counters = own.filter_map(|conn| port.requester_counters(conn));
         let credits = counters.map(|counters| counters.most_in_flight).max();
-        shared.credits.set(shared.credits.get().max(credits.unwrap_or(0)));
+        shared
+            .credits
+            .set(shared.credits.get().max(credits.unwrap_or(0)));
         drop(port);
         self.end_together(&rpc, &desk).await;
         Ok(())

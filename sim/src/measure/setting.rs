@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use rdma_sim::Costs;
-use rpc_transport::rdma::{
-    CostModel, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version,
-};
+use rpc_transport::rdma::{CostModel, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version};
 
 use super::copies::CopyCosts;
 
