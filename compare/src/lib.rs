@@ -306,7 +306,7 @@ impl Measured {
         if !options.full
             && let Some(table) = answer::table(&self.rows)
         {
-            return vec![table.trim_end().to_owned()];
+            return vec![table];
         }
         if options.device == DeviceName::Sim {
             return simulated::text(&self.rows);

@@ -75,17 +75,15 @@ pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> 
 fn print(measured: &Measured, results: &Results, explain: bool) -> Result<(), Failure> {
     if results.tables {
         let conditions = format!("{} {}", measured.summary, measured.machine);
-        output::line(wrap(&conditions, WIDTH))?;
+        output::line(format_args!("{}\n", wrap(&conditions, WIDTH)))?;
         measured.tables().iter().try_for_each(output::line)?;
         let paragraph = |text: &String| output::line(wrap(text, WIDTH));
-        match measured.is_of_receives() {
-            true => measured.answer().iter().try_for_each(paragraph)?,
+        measured.answer().iter().try_for_each(paragraph)?;
+        let legend = measured.legend();
+        if !legend.is_empty() && !measured.is_of_receives() {
+            output::line("")?;
             // Running text, so that all of the answer is seen at once on a terminal.
-            false => [measured.answer(), measured.legend()]
-                .map(|sentences| sentences.join(" "))
-                .iter()
-                .filter(|text| !text.is_empty())
-                .try_for_each(paragraph)?,
+            paragraph(&legend.join(" "))?;
         }
         measured.noise.as_ref().map_or(Ok(()), output::line)?;
         results.print_changes()?;
