@@ -53,7 +53,8 @@ pub(crate) enum Meaning {
     /// the working group's version 2 also grants, properties, and all parts of a message but the
     /// last; `sends.rs` checks their credits.
     Nothing,
-    /// A message of an extension that this does not know, and that may carry RPC messages.
+    /// A message of an extension or a version that this does not know, and that may carry RPC
+    /// messages.
     Unknown,
 }
 
@@ -107,8 +108,12 @@ pub(crate) fn read(message: &Bytes, rules: Rules) -> Result<(u32, Meaning), Stri
         Err(rpcrdma_v1::HeaderError::Version { .. }) => {}
         Err(error) => return Err(error.to_string()),
     }
-    let decoded = rpcrdma_v2::Header::decode(message);
-    let (header, at) = decoded.map_err(|error| error.to_string())?;
+    let (header, at) = match rpcrdma_v2::Header::decode(message) {
+        Ok(decoded) => decoded,
+        // A program's own version: the headers of all of this project's have been tried.
+        Err(rpcrdma_v2::HeaderError::Version { xid, .. }) => return Ok((xid, Meaning::Unknown)),
+        Err(error) => return Err(error.to_string()),
+    };
     let (xid, direction, credits) = (header.xid, header.direction(), header.credits);
     let meaning = match (header.body, direction) {
         (Body::Optional(optional), _)
@@ -244,6 +249,17 @@ fn offers_of(request: &Request) -> Vec<Offered> {
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
+
+    /// Regression test: messages of a program's own version were reported as unreadable headers.
+    #[test]
+    fn messages_of_a_version_of_somebody_elses_are_unknown() {
+        let words = [7u32, 3, 10, 0, 0, 0, 0, 0];
+        let message: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let meaning = read(&message.into(), Rules::Calls);
+        assert_eq!(meaning, Ok((7, Meaning::Unknown)));
+        let short = Bytes::copy_from_slice(&[0; 4]);
+        assert!(read(&short, Rules::Calls).is_err());
+    }
 
     /// Regression test: of the payload, only the first piece was seen, which can be less than a word. (Seed
     /// 141738 of the working group's version 2 was reported as a violation.)
