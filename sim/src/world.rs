@@ -133,7 +133,7 @@ fn address_of_loop(at: usize) -> SocketAddr {
     SocketAddr::new(address(0).ip(), PORT + at as u16)
 }
 
-/// The bytes of a receive's segments in which bulk data is placed.
+/// The bytes of a receive's segments in which bulk data is placed, unless settings ask for more.
 const PLACING: usize = (64 << 10) + 4096;
 
 /// Returns the memory that the receives of this many connections take, bytes.
@@ -154,10 +154,8 @@ fn receives(
     };
     let plain = (longest as usize).next_power_of_two().max(4096);
     let placing = options.protocols.receives(|_| true, plain as u32);
-    let size = match placing.is_some() {
-        true => PLACING + plain,
-        false => plain,
-    };
+    // Settings can make the segments longer than usual.
+    let size = placing.map_or(plain, |wanted| receive_memory(&wanted).max(PLACING + plain));
     count * size
 }
 
