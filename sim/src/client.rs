@@ -94,7 +94,7 @@ pub(crate) struct Desk {
     pub(crate) under_way: Rc<Cell<usize>>,
 }
 
-/// What a client does.
+/// The work of a client.
 pub(crate) type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A client host, from its start to its crash.

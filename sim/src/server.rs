@@ -61,6 +61,9 @@ pub(crate) struct ServerLoop {
     taken: u64,
 }
 
+/// Makes the service that comes before the one of a loop.
+pub(crate) type Before = Box<dyn Fn(Loop) -> Box<dyn Service>>;
+
 /// The programs of a server beside NFS and [`Probe`].
 #[derive(Default)]
 pub(crate) struct Programs {
@@ -68,8 +71,8 @@ pub(crate) struct Programs {
     pub(crate) callbacks: Option<Totals>,
     /// Further services, of the first loop.
     pub(crate) others: Vec<Box<dyn Service>>,
-    /// What comes before the service of each loop.
-    pub(crate) before: Option<Box<dyn Fn(Loop) -> Box<dyn Service>>>,
+    /// The service before the one of each loop.
+    pub(crate) before: Option<Before>,
 }
 
 /// The parts of a loop that is being started.

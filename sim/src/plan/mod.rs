@@ -38,7 +38,7 @@ pub struct Swarm {
     /// Whether every seed has an administrator, a client at the server's limits, or one that floods,
     /// beside honest clients. Otherwise one seed in [`Swarm::HOSTILE`] has.
     pub hostile: bool,
-    /// What is changed in the plan of every seed.
+    /// The change of the plan of every seed.
     pub change: Option<Change>,
 }
 
