@@ -24,12 +24,12 @@ pub const MOST_CLIENTS: u32 = MAX_NODES as u32 - 1;
 /// The time between two looks of a client at what others do.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How many operations are performed, and when they begin.
+/// The number of operations, and their pace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// The number of clients, each with a connection of its own: 1 to [`MOST_CLIENTS`].
     pub clients: u32,
-    /// When the operations of each client begin.
+    /// The pace of the operations of each client.
     pub pace: Pace,
     /// The number of operations of each client.
     pub operations: u64,
@@ -56,7 +56,7 @@ pub struct Loaded {
     pub responder: Counters,
 }
 
-/// What the clients have in common.
+/// The state that the clients have in common.
 struct Shared {
     clients: u32,
     /// The clients that are prepared, and those that have performed their operations.
@@ -78,6 +78,9 @@ struct Shared {
 
 /// Performs operations of a workload in a simulation of its own, after as many as are in flight that
 /// do not count.
+///
+/// All calls are taken to have bulk data of one length: the server's copies of a call are those of
+/// the call that was made last.
 ///
 /// # Errors
 /// The options do not allow the calls, there are too many clients, or operations arrive faster than
@@ -158,6 +161,14 @@ impl Shared {
     }
 }
 
+/// Returns the greatest number of credits that a connection other than `others` took.
+fn most_credits(port: &RdmaClient, others: &[ConnectionId]) -> u32 {
+    let own = port.connections().filter(|conn| !others.contains(conn));
+    let counters = own.filter_map(|conn| port.requester_counters(conn));
+    let credits = counters.map(|counters| counters.most_in_flight);
+    credits.max().unwrap_or(0)
+}
+
 /// One of the clients.
 struct Client<'a> {
     shared: &'a Shared,
@@ -198,14 +209,8 @@ impl Client<'_> {
         let record = |latency| shared.latencies.borrow_mut().push(latency);
         drive(&client, &prepared, measured, self.number, &now, record).await?;
         shared.end.set(shared.end.get().max(now()));
-        let port = desk.port.borrow();
-        let own = port.connections().filter(|conn| !others.contains(conn));
-        let counters = own.filter_map(|conn| port.requester_counters(conn));
-        let credits = counters.map(|counters| counters.most_in_flight).max();
-        shared
-            .credits
-            .set(shared.credits.get().max(credits.unwrap_or(0)));
-        drop(port);
+        let credits = most_credits(&desk.port.borrow(), &others);
+        shared.credits.set(shared.credits.get().max(credits));
         self.end_together(&rpc, &desk).await;
         Ok(())
     }
