@@ -15,6 +15,9 @@ use crate::rows::Row;
 use crate::table::{self, number};
 use crate::variant::Variant;
 
+/// The settings of the lengths that a sweep varies.
+const LENGTHS: [&str; 3] = ["inline-send", "inline-receive", "max-receive"];
+
 /// Checks the options of a sweep, and leaves out what means nothing in one: predictions, and version
 /// 1 with the receives of version 2, which has all lengths here as the other variants do.
 ///
@@ -36,6 +39,13 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
     ];
     if let Some((name, _)) = contradicting.into_iter().find(|(_, given)| *given) {
         return Err(Failure::Usage(format!("--receives: not with {name}")));
+    }
+    let settings = options.tuning.settings.to_string();
+    let mut names = settings.split([' ', '=']);
+    if let Some(name) = names.find(|name| LENGTHS.contains(name)) {
+        let text =
+            format!("--receives: not with --set {name}, as all ends have each of these lengths");
+        return Err(Failure::Usage(text));
     }
     if options.via == Variant::ALL {
         options.via = Variant::EQUAL.to_vec();
@@ -307,6 +317,8 @@ fn sentence(swept: &Swept<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use rpcrdma_setup::catalog::{Catalog, Tuning};
+
     use super::*;
     use crate::rows::Conditions;
 
@@ -430,5 +442,14 @@ mod tests {
             ..sweep(&[1024])
         };
         assert!(refused(short).contains("at least 4k"));
+        for name in LENGTHS {
+            let catalog = Catalog::standard();
+            let set = [catalog.parse_assignment(&format!("{name}=16k")).unwrap()];
+            let set = Options {
+                tuning: Tuning::new(catalog, None, &set).unwrap(),
+                ..sweep(&[4096])
+            };
+            assert!(refused(set).contains(&format!("not with --set {name}")));
+        }
     }
 }

@@ -206,6 +206,10 @@ impl Variant {
         options.protocols = self.protocols(lengths, tuning);
         InlineSizes::both(size).apply(options);
         tuning.apply(options);
+        if let Receives::Equal(size) = receives {
+            // A setting must not change the length that is being tried.
+            InlineSizes::both(size).apply(options);
+        }
     }
 
     /// Returns the protocols of both ends: those of the variant, and the versions that a program adds.
@@ -367,6 +371,20 @@ mod tests {
         }
         let short = |variant: Variant| variant.longest_inline(Receives::Equal(1024), &usual);
         assert_eq!(short(Variant::V1Inv), Some(1024));
+    }
+
+    #[test]
+    fn settings_do_not_change_receives_of_one_length() {
+        let catalog = Catalog::standard();
+        let set = ["inline-send=16k", "inline-receive=16k", "max-receive=64k"];
+        let set = set.map(|text| catalog.parse_assignment(text).unwrap());
+        let tuning = Tuning::new(catalog, None, &set).unwrap();
+        for variant in Variant::EQUAL {
+            let longest = |receives| variant.longest_inline(receives, &tuning);
+            assert_eq!(longest(Receives::Equal(4096)), Some(4096), "{variant:?}");
+        }
+        let usual = Variant::V1Inv.longest_inline(Receives::Usual(4096), &tuning);
+        assert_eq!(usual, Some(16 << 10));
     }
 
     #[test]
