@@ -1,4 +1,4 @@
-//! What was found, in sentences that are computed from the rows.
+//! The findings, in sentences that are computed from the rows.
 
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::units::{show_amount, show_size};
@@ -58,6 +58,11 @@ fn length(row: &Row) -> Option<String> {
     Some(show_size(length.into()))
 }
 
+/// Returns the number that [`count`] formats, so that equal texts are equal numbers.
+fn shown(value: f64) -> f64 {
+    count(Some(value)).parse().unwrap_or(value)
+}
+
 /// Returns the sentence about the round trips by each way, if they are known: all of them, as each
 /// alone says nothing about what the others do.
 fn round_trips(pair: &Pair<'_>) -> Option<String> {
@@ -67,7 +72,13 @@ fn round_trips(pair: &Pair<'_>) -> Option<String> {
     // Ways that take as many are named together, and among these those with receives as long.
     let mut others: Vec<(String, Option<String>, Vec<&str>)> = Vec::new();
     let rows = [pair.v1_long, Some(*v2), pair.v2_cont, pair.tcp];
-    for row in rows.into_iter().flatten() {
+    let mut rows: Vec<(f64, &Row)> = rows
+        .into_iter()
+        .flatten()
+        .filter_map(|row| Some((shown(row.round_trips?), row)))
+        .collect();
+    rows.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    for (_, row) in rows {
         let (trips, length) = (count(row.round_trips), length(row));
         let way = length
             .as_ref()
@@ -80,7 +91,6 @@ fn round_trips(pair: &Pair<'_>) -> Option<String> {
             None => others.push((trips, length, vec![way])),
         }
     }
-    others.sort_by(|one, other| one.0.cmp(&other.0));
     let mut last = None;
     let mut phrases = Vec::new();
     for (trips, length, ways) in &others {

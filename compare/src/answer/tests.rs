@@ -241,7 +241,22 @@ fn no_way_is_said_to_win_by_its_receives_alone() {
     );
 }
 
-/// What sends the same messages as version 1 has no row, and its times are not kept secret.
+#[test]
+fn ways_are_in_the_order_of_their_round_trips_and_unknown_ones_are_left_out() {
+    let mut rows = all_ways();
+    rows[0].round_trips = Some(10.0);
+    rows[2].round_trips = None;
+    rows[3].round_trips = Some(2.02);
+    let said = sentences(&rows).concat();
+    assert!(
+        said.contains("1 by v2-ddp-cont (65 KiB), 2 by v2-cont (4 KiB), 10 by TCP"),
+        "{said}"
+    );
+    assert!(!said.contains("- by"), "{said}");
+}
+
+/// Variants that send the same messages as version 1 have no row, and their times are not kept
+/// secret.
 #[test]
 fn rows_that_tell_nothing_new_are_summed_up() {
     let mut rows = all_ways();
@@ -260,7 +275,7 @@ fn rows_that_tell_nothing_new_are_summed_up() {
     assert!(!legend(&all_ways()).concat().contains("No row of"));
 }
 
-/// What the link adds is said for each way, so that one which is delayed otherwise shows.
+/// The time that the link adds is said for each way, so that one which is delayed otherwise shows.
 #[test]
 fn what_the_link_adds_is_said() {
     let mut rows = all_ways();
