@@ -8,6 +8,7 @@ use std::time::Duration;
 use rdma::Counters;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_programs::workload::Workload;
+use rpcrdma_protocols::Side;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Policy};
@@ -90,6 +91,9 @@ pub(crate) fn check(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<(), 
     if let Some((name, _)) = given.into_iter().find(|(_, given)| *given) {
         let text = format!("--device sim: not with {name}, which has no effect in a simulation");
         return Err(Failure::Usage(text));
+    }
+    for side in [Side::Client, Side::Server] {
+        options.tuning.check_for(side)?;
     }
     setting(options)?;
     let calls = |op: &&Arc<dyn Workload>| op.calls() > 1 && !depth::is_asked_for(options);
