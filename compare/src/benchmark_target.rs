@@ -56,7 +56,7 @@ pub(crate) struct BenchTarget {
     pub(crate) conditions: Conditions,
     verbs: bool,
     mounted: Mounted,
-    /// How the server is reached.
+    /// The access to the server, and its address.
     way: (Access, NfsUrl),
     target: Target,
     server: ChildProcess,

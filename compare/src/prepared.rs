@@ -53,7 +53,7 @@ impl Target {
     /// Returns one of the workloads.
     ///
     /// # Errors
-    /// It was not prepared.
+    /// The workload was not prepared.
     pub(crate) fn ready(&self, workload: &dyn Workload) -> Result<Ready<'_>, Failure> {
         let names = |workload: &dyn Workload| (workload.name(), workload.size());
         let mut all = self.prepared.iter();

@@ -1,4 +1,4 @@
-//! How to read the table, for the variants and delays in it.
+//! The legend of the table, for the variants and delays in it.
 
 use rpc_transport::rdma::RdmaOptions;
 
