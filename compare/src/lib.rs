@@ -223,6 +223,7 @@ impl Comparison {
             if depth::is_asked_for(step) {
                 let rows;
                 (rows, device) = depth::clock::rows(&setting, ops, show)?;
+                depth::check_delayed(network.as_ref(), &rows, options.delay)?;
                 return Ok(rows);
             }
             let setting = Setting {

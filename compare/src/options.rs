@@ -99,7 +99,8 @@ pub struct Options {
     /// Rates at which operations of all clients together begin, whether others have ended or not: so
     /// many in a second, at random times.
     pub arrivals: Vec<f64>,
-    /// The number of calls per latency figure, rounded up to a multiple of the nine rounds. Round
+    /// The number of calls per latency figure, rounded up to a multiple of the nine rounds. With
+    /// several in flight, a client makes at least four times as many calls in each round. Round
     /// trips take at most 21 of them over each link, rounded up to a multiple of three. `None`: as
     /// many as the time allows.
     pub count: Option<u32>,
@@ -118,7 +119,7 @@ pub struct Options {
     pub inline: u64,
     /// The lengths of receives, in bytes, that all variants have in turn, instead of their usual ones.
     pub receives: Vec<u32>,
-    /// What is selected for both ends of all variants, beside what distinguishes these.
+    /// The selections for both ends of all variants, beside what distinguishes these.
     pub tuning: Tuning,
     /// Whether iWARP frames have CRCs.
     pub crc: bool,

@@ -14,12 +14,15 @@ use crate::benchmark_target::{BenchTarget, WARM_UP};
 use crate::interval::Rounds;
 use crate::latency::Latency;
 use crate::measurement::{ROUNDS, baseline_of, rotated};
+use crate::options::Options;
 use crate::rows::Row;
 use crate::schedule::Schedule;
 use crate::targets::{self, Setting};
 use crate::usage::{Both, Usage};
 
 const MIB: f64 = 1_048_576.0;
+/// The least number of operations of a turn, as a multiple of those in flight.
+const FILLED: u64 = 4;
 
 /// The clients of one server.
 struct Clients {
@@ -78,6 +81,19 @@ pub(crate) fn rows(
     Ok((rows, device.unwrap_or_default()))
 }
 
+/// Returns when a turn of a client ends. A number of operations that the user gave is exceeded if
+/// it would not keep as many in flight as a row says.
+fn until(options: &Options, pace: Pace) -> Until {
+    let least = match pace {
+        Pace::InFlight(1) | Pace::Arrivals(_) => 1,
+        Pace::InFlight(calls) => FILLED * u64::from(calls),
+    };
+    match options.count {
+        Some(count) => Until::Count(u64::from(count.div_ceil(ROUNDS * options.clients)).max(least)),
+        None => Until::Elapsed(options.time / ROUNDS),
+    }
+}
+
 /// Measures one operation at one pace. The rows are in the order of the variants.
 fn measure(
     setting: &Setting<'_>,
@@ -87,10 +103,7 @@ fn measure(
 ) -> Result<Vec<Row>, Failure> {
     let options = setting.options;
     let busy = setting.mode.is_busy();
-    let until = match options.count {
-        Some(count) => Until::Count(u64::from(count.div_ceil(ROUNDS * options.clients))),
-        None => Until::Elapsed(options.time / ROUNDS),
-    };
+    let until = until(options, pace);
     let variants = all.iter().map(|clients| clients.bench.variant);
     let baseline = baseline_of(variants);
     let mut tallies: Vec<Tally> = all.iter().map(|_| Tally::default()).collect();
@@ -101,7 +114,7 @@ fn measure(
             if busy {
                 clients.bench.resume()?;
             }
-            let (median, operations) = clients.turn(pace, until, tally)?;
+            let (median, operations) = clients.turn(pace, until, round, tally)?;
             if busy {
                 clients.bench.pause()?;
             }
@@ -178,6 +191,7 @@ impl Clients {
         &mut self,
         pace: Pace,
         until: Until,
+        round: u32,
         tally: &mut Tally,
     ) -> Result<(Option<f64>, u64), Failure> {
         let warm_up = match pace {
@@ -190,11 +204,11 @@ impl Clients {
         };
         let mut ignored = Latency::new();
         let warm_up = Until::Count(u64::from(warm_up));
-        self.perform(Pace::InFlight(at_once), warm_up, &mut ignored)?;
+        self.perform(Pace::InFlight(at_once), warm_up, round, &mut ignored)?;
         let before = self.usage()?;
         let start = Instant::now();
         let mut latency = Latency::new();
-        let operations = self.perform(pace, until, &mut latency)?;
+        let operations = self.perform(pace, until, round, &mut latency)?;
         tally.elapsed += start.elapsed();
         tally.did = tally.did + (self.usage()? - before);
         tally.operations += operations;
@@ -203,7 +217,13 @@ impl Clients {
     }
 
     /// Performs operations by all clients. Returns their number.
-    fn perform(&self, pace: Pace, until: Until, latency: &mut Latency) -> Result<u64, Failure> {
+    fn perform(
+        &self,
+        pace: Pace,
+        until: Until,
+        round: u32,
+        latency: &mut Latency,
+    ) -> Result<u64, Failure> {
         let start = Instant::now();
         let now = &|| start.elapsed();
         let clients = self
@@ -214,7 +234,9 @@ impl Clients {
                 let mut latency = Latency::new();
                 let record = |time| latency.record(time);
                 let rpc = &mounted.reached.client;
-                let made = drive(rpc, prepared, (pace, until), number, now, record).await;
+                // Arrivals of each round are at times of their own.
+                let seed = u64::from(round) << 32 | number;
+                let made = drive(rpc, prepared, (pace, until), seed, now, record).await;
                 made.map(|operations| (operations, latency))
             });
         let runtime = &self.bench.mounted().reached.runtime;
@@ -247,5 +269,31 @@ impl Clients {
         let each = self.each.iter();
         each.filter_map(|(mounted, _)| mounted.reached.most_credits())
             .max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_has_more_operations_than_are_in_flight() {
+        let options = Options {
+            count: Some(9),
+            ..Options::default()
+        };
+        for (pace, count) in [
+            (Pace::InFlight(1), 1),
+            (Pace::InFlight(64), 256),
+            (Pace::Arrivals(100.0), 1),
+        ] {
+            assert_eq!(until(&options, pace), Until::Count(count));
+        }
+        let more = Options {
+            count: Some(9000),
+            clients: 2,
+            ..options
+        };
+        assert_eq!(until(&more, Pace::InFlight(64)), Until::Count(500));
     }
 }

@@ -6,11 +6,15 @@ pub(crate) mod clock;
 pub(crate) mod simulated;
 mod table;
 
+use std::time::Duration;
+
 use rpcrdma_programs::workload::{MOST_WAITING, Pace, Workload};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_sim::MOST_CLIENTS;
 
+use crate::measurement::ROUNDS;
+use crate::network::Network;
 use crate::options::{OpName, Options};
 use crate::rows::Row;
 
@@ -70,6 +74,16 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
         let text = format!("--clients: {} is not from 1 to {most}", options.clients);
         return Err(Failure::Usage(text));
     }
+    let least = least_rate(options);
+    if let Some(rate) = options.arrivals.iter().find(|&&rate| rate < least) {
+        let text = format!(
+            "--arrivals: with {rate} in a second, a client has less than one in a ninth of --time, {:?}; the \
+             least is {:.1}",
+            options.time,
+            (least * 10.0).ceil() / 10.0
+        );
+        return Err(Failure::Usage(text));
+    }
     match options.ops == OpName::ALL {
         true => options.ops.retain(|op| *op != OpName::Tree),
         false if options.ops.contains(&OpName::Tree) => {
@@ -82,6 +96,31 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
     options.round_trips = false;
     options.predict = false;
     Ok(())
+}
+
+/// Returns the least rate at which each client has an arrival in each turn, on the average. Turns
+/// with a number of operations, and simulations, take as long as these do.
+fn least_rate(options: &Options) -> f64 {
+    match (&options.device, options.count) {
+        (DeviceName::Sim, _) | (_, Some(_)) => 0.0,
+        _ => f64::from(options.clients * ROUNDS) / options.time.as_secs_f64(),
+    }
+}
+
+/// Checks that the operations of all rows were delayed by a network whose delay was set.
+///
+/// # Errors
+/// One took less than the delay.
+pub(crate) fn check_delayed(
+    network: Option<&Network>,
+    rows: &[Row],
+    delay: Duration,
+) -> Result<(), Failure> {
+    let Some(network) = network else {
+        return Ok(());
+    };
+    let mut timed = rows.iter().filter_map(|row| Some((row.op, row.p50_us?)));
+    timed.try_for_each(|(op, p50_us)| network.check(op, p50_us, delay))
 }
 
 /// Returns the paces at which each client begins operations, in the order of rows.
@@ -171,6 +210,38 @@ mod tests {
     }
 
     #[test]
+    fn rates_that_a_turn_has_an_arrival_with_are_permitted() {
+        let rate = |rate, change: fn(&mut Options)| {
+            prepared(|options| {
+                options.arrivals = vec![rate];
+                change(options);
+            })
+        };
+        assert!(rate(18.0, |_| ()).is_ok());
+        assert!(rate(17.9, |_| ()).is_err());
+        assert!(rate(17.9, |options| options.time *= 2).is_ok());
+        assert!(rate(0.1, |options| options.count = Some(9)).is_ok());
+        assert!(rate(0.1, |options| options.device = DeviceName::Sim).is_ok());
+    }
+
+    #[test]
+    fn operations_that_the_network_did_not_delay_are_an_error() {
+        let network = Network::new("true", Duration::ZERO, |_| ()).unwrap();
+        let check = |p50_us: Option<f64>| {
+            let row = Row {
+                op: "null",
+                p50_us,
+                ..Row::default()
+            };
+            check_delayed(Some(&network), &[row], Duration::from_millis(1))
+        };
+        assert!(check(Some(2000.0)).is_ok() && check(None).is_ok());
+        let error = check(Some(30.0)).unwrap_err().to_string();
+        assert!(error.contains("null took 30 µs"), "{error}");
+        assert!(check_delayed(None, &[Row::default()], Duration::MAX).is_ok());
+    }
+
+    #[test]
     fn contradictions_and_numbers_out_of_bounds_are_refused() {
         let refused = |change: fn(&mut Options)| prepared(change).unwrap_err();
         for (said, part) in [
@@ -186,6 +257,13 @@ mod tests {
             (
                 refused(|options| options.arrivals = vec![f64::NAN]),
                 "no rate",
+            ),
+            (
+                refused(|options| {
+                    options.arrivals = vec![1000.0, 35.9];
+                    options.clients = 2;
+                }),
+                "the least is 36.0",
             ),
             (refused(|options| options.clients = 0), "from 1 to 256"),
             (

@@ -15,19 +15,19 @@ use super::{Failed, Prepared};
 /// greater number shows that they arrive faster than they end.
 pub const MOST_WAITING: usize = 1 << 16;
 
-/// When operations begin.
+/// The times at which operations begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// A closed loop: so many operations are in flight, and the next one begins when one ends.
     InFlight(u32),
     /// An open loop: so many operations begin in a second, on the average, whether others have ended
     /// or not. The times between them are random (exponentially distributed), and the same for the
-    /// same client in each run. The latency of an operation is counted from its time, also if it
+    /// same seed in each run. The latency of an operation is counted from its time, also if it
     /// begins later.
     Arrivals(f64),
 }
 
-/// When no more operations begin.
+/// The end of beginning operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// After so many.
@@ -45,8 +45,8 @@ impl Until {
     }
 }
 
-/// Performs operations of a workload by one client, and waits until all have ended. `now` is the
-/// time since any moment. `record` is called with the latency of each operation. Returns the number
+/// Performs operations of a workload by one client, and waits until all have ended. `seed` determines
+/// the times between arrivals. `now` is the time since any moment. `record` is called with the latency of each operation. Returns the number
 /// of operations.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ pub async fn drive(
     rpc: &impl RpcClient,
     prepared: &Prepared,
     (pace, until): (Pace, Until),
-    client: u32,
+    seed: u64,
     now: &impl Fn() -> Duration,
     mut record: impl FnMut(Duration),
 ) -> Result<u64, Failed> {
@@ -83,7 +83,7 @@ pub async fn drive(
             }
         }
         Pace::Arrivals(rate) => {
-            let mut gaps = Gaps::new(client, rate);
+            let mut gaps = Gaps::new(seed, rate);
             let mut at = begin + gaps.next();
             while !until.is_over(begun, at.saturating_sub(begin)) {
                 loop {
@@ -153,9 +153,10 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn new(client: u32, rate: f64) -> Self {
+    /// Begins a sequence of its own for each seed.
+    fn new(seed: u64, rate: f64) -> Self {
         Self {
-            state: u64::from(client),
+            state: seed,
             mean: 1.0 / rate.max(1e-9),
         }
     }
@@ -179,13 +180,14 @@ mod tests {
 
     #[test]
     fn arrivals_have_their_rate_and_are_the_same_each_time() {
-        let times = |client| {
-            let mut gaps = Gaps::new(client, 1000.0);
+        let times = |seed| {
+            let mut gaps = Gaps::new(seed, 1000.0);
             (0..10_000).map(|_| gaps.next()).collect::<Vec<_>>()
         };
         let all: Duration = times(0).iter().sum();
         assert!((9.5..10.5).contains(&all.as_secs_f64()), "{all:?}");
         assert_eq!(times(3), times(3));
         assert_ne!(times(3), times(4));
+        assert_ne!(times(3), times(1 << 32 | 3));
     }
 }

@@ -202,12 +202,12 @@ impl Client<'_> {
             Pace::Arrivals(_) => 1,
         };
         let warm_up = (Pace::InFlight(at_once as u32), Until::Count(at_once));
-        let now = || client.now();
-        drive(&client, &prepared, warm_up, self.number, &now, |_| ()).await?;
+        let (now, seed) = (|| client.now(), u64::from(self.number));
+        drive(&client, &prepared, warm_up, seed, &now, |_| ()).await?;
         self.begin_together(&rpc).await;
         let measured = (self.load.pace, Until::Count(self.load.operations));
         let record = |latency| shared.latencies.borrow_mut().push(latency);
-        drive(&client, &prepared, measured, self.number, &now, record).await?;
+        drive(&client, &prepared, measured, seed, &now, record).await?;
         shared.end.set(shared.end.get().max(now()));
         let credits = most_credits(&desk.port.borrow(), &others);
         shared.credits.set(shared.credits.get().max(credits));
