@@ -5,7 +5,7 @@ mod common;
 use common::{Finished, Running, compare_place, is_iwarp, rpcrdma};
 use serde_json::Value;
 
-/// What both sides do for an operation, whatever is in flight.
+/// The counts of what both sides do for an operation, whatever is in flight.
 const ALWAYS: [&str; 4] = [
     "rdma_reads",
     "rdma_writes",

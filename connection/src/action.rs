@@ -30,7 +30,7 @@ pub struct ReadId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceivesId(pub(crate) ReceivesFor);
 
-/// What posted receives are for.
+/// The purpose of posted receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ReceivesFor {
     /// The credits of the connection: they are posted before it is established.

@@ -52,7 +52,7 @@ impl Service for Null {
     }
 }
 
-/// What a run has cost, at both ends together.
+/// The cost of a run, at both ends together.
 pub(crate) struct Cost {
     pub(crate) sends: u64,
     pub(crate) interrupts: u64,
