@@ -9,12 +9,13 @@ import textwrap
 from dataclasses import dataclass, field
 
 WIDTH = 120
-# Programs: the profile that each is built in, and the words for cargo.
+# Programs: the profile that each is built in, and the words for cargo, the last of which is the name of its file.
 PROGRAMS = {
     "rpcrdma": ("release", ["--release", "-p", "rpcrdma"]),
     "load": ("release", ["--release", "-p", "rpcrdma-benches", "--bin", "load"]),
     # Built as tests are, as it counts and does not measure.
     "batch-figure": ("debug", ["--workspace", "--bin", "batch-figure"]),
+    "timed-batch-figure": ("release", ["--release", "-p", "rpcrdma-ext-batch", "--bin", "batch-figure"]),
 }
 # What no operation that `compare` measures by itself goes through.
 NOT_COMPARED = ["-nfs-mount", "-rpcrdma-sim", "-nfs-copy"]
@@ -66,7 +67,8 @@ LIST = [
     simulated("receives", f"--receives {LENGTHS} --ops write --delay 1ms"),
     simulated("receives-near", f"--receives {LENGTHS} --ops write"),
     Figure("batch", ["batch-figure"], counted=True, programs=["batch-figure"]),
-    Figure("batch-iwarp", ["batch-figure", "--iwarp"], programs=["batch-figure"], packages=["rpcrdma-ext-batch"]),
+    Figure("batch-iwarp", ["timed-batch-figure", "--iwarp"], programs=["timed-batch-figure"],
+           packages=["rpcrdma-ext-batch"]),
     clocked("answer", "", NOT_COMPARED),
     clocked("copied", "--ops write --sizes 64k,1M --via v1,v2-cont,v2-ddp-cont", NOT_COMPARED),
     clocked("random", "--run random --delay 1ms", ["-rpcrdma-sim", "-nfs-copy"]),
@@ -138,9 +140,24 @@ def sentence(data, beginning, part=""):
     raise Claim(f"the output has a sentence that begins with {beginning!r} and has {part!r}")
 
 
+def is_optimized(data):
+    """Whether a figure was measured by optimized programs: as it says itself, or as its programs are built."""
+    built = all(PROGRAMS[word][0] == "release" for word in data["command"].split() if word in PROGRAMS)
+    return data.get("alike", {}).get("optimized", built)
+
+
+def tells_times(data):
+    """Whether the times of a figure are good enough for a claim about them in words."""
+    return is_optimized(data) and data["other_work"] < 0.5
+
+
+def must_tell_times(data):
+    must(tells_times(data), "its times are of optimized programs on an idle machine")
+
+
 def measured_on(data):
     """What a figure was measured on."""
-    build = "" if data.get("alike", {}).get("optimized", True) else ", by a debug build"
+    build = "" if is_optimized(data) else ", by a debug build"
     alone = "" if data["other_work"] < 0.05 else f" Just before, other work took {data['other_work']:.1f} processors."
     return f"Measured on {data['date']} at commit {data['commit']}{build}: {data['machine']}.{alone}"
 
@@ -176,15 +193,17 @@ def transfer_modes(data, clocked_answer):
         f"invalidation by the client, {unit('read-turnaround')} before an RDMA Read is answered, {unit('post')} to post a work "
         f"request and {unit('completion')} to handle a completion, where a reply waits for it; and copies at "
         f"{unit('receiver-copy-rate')}. Data that arrives inline is copied once, and placed data is not: that is the "
-        f"difference of `v1-long` and `v2-ddp` here. {by_the_clock(clocked_answer)} `--costs` has those of other hardware.")
+        f"difference of `v1-long` and `v2-ddp` here.{by_the_clock(clocked_answer)} `--costs` has those of other hardware.")
     return [*table(*lines), "", *wrapped(after)]
 
 
 def by_the_clock(data):
     """What placement takes beside version 1 with receives as long, by the clock, where the simulation has it less."""
+    if not tells_times(data):
+        return ""
     one = row(data, op="write", size=8 << 10, transfer_mode="v2-ddp-cont")
     found = one["v1_long_ratio"], *one["v1_long_ratio_interval"]
-    return (f"By the clock (below), the work of the processors counts too, and beside `v1-long` placement takes "
+    return (f" By the clock (below), the work of the processors counts too, and beside `v1-long` placement takes "
             f"{of_the_time(found)}{', the opposite order' if found[1] > 1 else ''}.")
 
 
@@ -259,10 +278,12 @@ def answer(data):
             f"{one['round_trips']:.0f}", f"{one['interrupts_requester']:.0f} / {one['interrupts_responder']:.0f}",
             f"{one['registrations']:.0f}" if rdma else "-", f"{one['p50_us']:.1f}",
             *("1" if mode == "v1-inv" else with_interval(found) for found in ratios)])
-    return [*table(*lines), "", *wrapped(text[begin:end], "> "), "", *wrapped(measured_on(data))]
+    words = [*wrapped(text[begin:end], "> "), ""] if tells_times(data) else []
+    return [*table(*lines), "", *words, *wrapped(measured_on(data))]
 
 
 def random(data):
+    must_tell_times(data)
     said = sentence(data, "`random` takes", " by v2-ddp-cont and ")
     must(" by v1-inv over " in said, "the baseline is version 1 as Linux uses it")
     tcp = row(data, transfer_mode="tcp")["elapsed_s"]
@@ -352,6 +373,7 @@ def direct_io(data):
 
 def direct_io_pays(data):
     """What the table says of --direct-io, and of placement beside the other ways."""
+    must_tell_times(data)
     pays = lambda of_size, way: ratio(data, of_size, (way, "direct"), (way, "cached"))
     beside = lambda of_size, way: of_the_time(ratio(data, of_size, ("placement", "direct"), (way, "direct")))
     copied = {(one["way"], one["size"]): one.get("copied", 0) for one in data["rows"] if one["mode"] == "direct"}
@@ -413,12 +435,14 @@ def threads(data):
     for op, name in OPS.items():
         cells = [of_threads(data, 16, transport=transport, threads=count, op=op)
                  for transport in ("tcp", "v2") for count in ("2", "4")]
+        must_tell_times(data)
         must(all(low <= 1 for _, low, _ in cells), f"{name} does not cost less with several threads")
         lines.append([name, *map(with_interval, cells)])
     return [*wrapped(said), "", *table(*lines), "", *wrapped(measured_on(data))]
 
 
 def one_call(data):
+    must_tell_times(data)
     found = [of_threads(data, 1, transport=transport, threads="auto", op=op)
              for transport in ("tcp", "v2") for op in ("getattr", "write")]
     least, most = (f"{edge(ratio for ratio, _, _ in found):.2f}" for edge in (min, max))
