@@ -283,8 +283,7 @@ impl Access {
         if let Some(features) = given
             && version == Choice::Only(Version::ONE)
         {
-            let features =
-                format!("mount option features={features}: version 2 is wanted for that");
+            let features = format!("features={features}: version 2 is wanted for that");
             return Err(Failure::Usage(features));
         }
         let features = mount.features.clone();
@@ -302,6 +301,7 @@ impl Access {
         }
         let mut rdma = RdmaClientOptions::new(tuning.protocols(&features));
         if let Some(sizes) = mount.inline {
+            tuning.check_beside_inline("mount option inline")?;
             sizes.apply(&mut rdma.common);
         }
         tuning.apply_to_client(&mut rdma);
@@ -673,7 +673,7 @@ where
 fn only_rdma(mount: &MountOptions, has_costs: bool, tuning: &Tuning) -> Result<(), Failure> {
     let given = [
         ("mount option rpcrdma", mount.rpcrdma.is_some()),
-        ("mount option features", mount.features.is_some()),
+        ("features", mount.features.is_some()),
         ("mount option inline", mount.inline.is_some()),
         ("--costs", has_costs),
         (tuning.given().unwrap_or_default(), tuning.given().is_some()),

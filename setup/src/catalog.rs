@@ -43,7 +43,7 @@ use rpcrdma_protocols::{Dialect, Protocols, RoundTripFeatures, Side, UnknownFeat
 use crate::Failure;
 use crate::settings::{self, Setting, Settings};
 
-/// What adds a feature to protocols. It is given the settings of the end, for those of its own.
+/// A function that adds a feature to protocols. It is given the settings of the end, for those of its own.
 type Add = dyn Fn(Protocols, &Settings) -> Protocols + Send + Sync;
 
 /// A feature that a program adds to those of this project.
@@ -142,7 +142,7 @@ impl fmt::Display for Assignment {
     }
 }
 
-/// What the names in options mean. Cloning is cheap enough for once in a command.
+/// The meanings of the names in options. Cloning is cheap enough for once in a command.
 #[derive(Clone, Debug)]
 pub struct Catalog {
     versions: Vec<&'static dyn Dialect>,
@@ -224,20 +224,21 @@ impl Catalog {
         self
     }
 
-    /// Checks that no two things of one kind have the same name, and that each name can be written in
-    /// its option.
+    /// Checks that no two things of one kind have the same name, that each name can be written in its
+    /// option, and that the defaults of settings are possible values.
     ///
     /// # Errors
     /// The name, and what is wrong with it.
     pub fn check(&self) -> Result<(), Failure> {
+        let versions = ["auto"].into_iter();
         let known = self.versions();
-        let versions = known.names();
+        let versions = versions.chain(known.iter().map(|it| it.version().name()));
         let standard = ["none", "ddp", "cont"];
         let features = standard
             .into_iter()
             .chain(self.features.iter().map(|it| it.name));
         for (kind, names) in [
-            ("versions", versions.split(',').collect()),
+            ("versions", versions.collect()),
             ("features", features.collect()),
             ("policies", self.grants.iter().map(|it| it.name).collect()),
             ("settings", self.settings.iter().map(|it| it.name).collect()),
@@ -259,7 +260,8 @@ impl Catalog {
                 }
             }
         }
-        Ok(())
+        let wrong = self.settings.iter().find_map(|it| it.check().err());
+        wrong.map_or(Ok(()), |error| Err(Failure::Usage(error)))
     }
 
     /// Returns the versions.
@@ -322,7 +324,7 @@ impl Catalog {
     /// Reads features as options have them, `ddp:send+mine`.
     ///
     /// # Errors
-    /// What is none, with all that there are.
+    /// A word that is none, with all that there are.
     pub fn parse_features(&self, text: &str) -> Result<Features, String> {
         let mut features = Features::default();
         let mut others = Vec::new();
@@ -427,10 +429,10 @@ impl Catalog {
     }
 }
 
-/// What options select of a catalog for one end, besides its features.
+/// The selection that options make of a catalog for one end, besides its features.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
-    /// What there is.
+    /// All that there is.
     pub catalog: Catalog,
     /// The policy of granting, if one was selected.
     pub grants: Option<Grants>,
@@ -498,6 +500,19 @@ impl Tuning {
             (Some(_), _) => Some("--credits"),
             (None, false) => Some("--set"),
             (None, true) => None,
+        }
+    }
+
+    /// Checks that nothing sets again what inline sizes set, which this option gives.
+    ///
+    /// # Errors
+    /// The setting.
+    pub fn check_beside_inline(&self, option: &str) -> Result<(), Failure> {
+        match self.settings.beside_inline() {
+            Some(name) => Err(Failure::Usage(format!(
+                "{option}: --set {name} is for the same: use one of them"
+            ))),
+            None => Ok(()),
         }
     }
 
@@ -590,6 +605,15 @@ mod tests {
         step: 1,
         help: "Length of the longest message",
         effect: Effect::Own { default: 1 << 21 },
+    };
+
+    static ODD: Setting = Setting {
+        name: "odd",
+        unit: Unit::Number,
+        bounds: (2, 8),
+        step: 2,
+        help: "A number whose default is none of its values",
+        effect: Effect::Own { default: 5 },
     };
 
     fn catalog() -> Catalog {
@@ -718,6 +742,10 @@ mod tests {
             (
                 catalog().with_setting(&LONGEST),
                 "two settings are called longest",
+            ),
+            (
+                catalog().with_setting(&ODD),
+                "odd: the default 5 is not possible: 2 to 8 in steps of 2",
             ),
         ] {
             let refused = catalog.check().unwrap_err().to_string();

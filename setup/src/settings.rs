@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use rdma::middleware::Delay;
 use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
-use rpcrdma_protocols::Placing;
+use rpcrdma_protocols::{Placing, Side};
 
 use crate::columns::wrap;
 use crate::units;
@@ -99,7 +99,7 @@ pub struct Field<T> {
     pub set: fn(&mut T, u64),
 }
 
-/// What a setting changes.
+/// The effect of a setting.
 #[derive(Debug)]
 pub enum Effect {
     /// The options of either end.
@@ -126,11 +126,11 @@ pub struct Setting {
     pub unit: Unit,
     /// The least and the greatest value.
     pub bounds: (u64, u64),
-    /// What a value has to be a multiple of; 1 for any value.
+    /// The number that a value has to be a multiple of; 1 for any value.
     pub step: u64,
     /// A sentence that says what it is.
     pub help: &'static str,
-    /// What it changes.
+    /// The effect.
     pub effect: Effect,
 }
 
@@ -141,14 +141,30 @@ impl Setting {
     /// It is written wrongly or not within the bounds, which the text says.
     pub fn parse(&self, text: &str) -> Result<u64, String> {
         let value = self.unit.parse(text);
-        let within = value.and_then(|value| {
-            let (least, most) = self.bounds;
-            match (least..=most).contains(&value) && value.is_multiple_of(self.step.max(1)) {
-                true => Ok(value),
-                false => Err(format!("`{text}` is not possible")),
-            }
+        let within = value.and_then(|value| match self.can_be(value) {
+            true => Ok(value),
+            false => Err(format!("`{text}` is not possible")),
         });
         within.map_err(|error| format!("{}: {error}: write {}", self.name, self.range()))
+    }
+
+    fn can_be(&self, value: u64) -> bool {
+        let (least, most) = self.bounds;
+        (least..=most).contains(&value) && value.is_multiple_of(self.step.max(1))
+    }
+
+    /// Checks that the default of a program's own setting is one of its values.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.effect {
+            Effect::Own { default } if !self.can_be(default) => {
+                let (default, range) = (self.unit.show(default), self.range());
+                Err(format!(
+                    "{}: the default {default} is not possible: {range}",
+                    self.name
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Says which values are possible.
@@ -164,24 +180,33 @@ impl Setting {
         }
     }
 
+    /// Returns the value at one end if nothing is set. A setting of the other end alone has the value
+    /// there.
+    fn default_at(&self, side: Side) -> u64 {
+        let protocols = rpcrdma_protocols::base();
+        match (&self.effect, side) {
+            (Effect::Common(Field { get, .. }), Side::Client) => {
+                get(&RdmaClientOptions::new(protocols).common)
+            }
+            (Effect::Common(Field { get, .. }), Side::Server) => {
+                get(&RdmaServerOptions::new(protocols).common)
+            }
+            (Effect::Client(Field { get, .. }), _) => get(&RdmaClientOptions::new(protocols)),
+            (Effect::Server(Field { get, .. }), _) => get(&RdmaServerOptions::new(protocols)),
+            (Effect::Placing(Field { get, .. }), _) => get(&Placing::default()),
+            (Effect::Own { default }, _) => *default,
+        }
+    }
+
     /// Says what the value is if nothing is set.
     fn default(&self) -> String {
-        let protocols = rpcrdma_protocols::base();
-        let client = RdmaClientOptions::new(protocols.clone());
-        let server = RdmaServerOptions::new(protocols);
-        let show = |value| self.unit.show(value);
-        match &self.effect {
-            Effect::Common(Field { get, .. }) => {
-                let (client, server) = (show(get(&client.common)), show(get(&server.common)));
-                match client == server {
-                    true => client,
-                    false => format!("client {client}, server {server}"),
-                }
-            }
-            Effect::Client(Field { get, .. }) => format!("client {}", show(get(&client))),
-            Effect::Server(Field { get, .. }) => format!("server {}", show(get(&server))),
-            Effect::Placing(Field { get, .. }) => show(get(&Placing::default())),
-            Effect::Own { default } => show(*default),
+        let [client, server] =
+            [Side::Client, Side::Server].map(|side| self.unit.show(self.default_at(side)));
+        match self.effect {
+            Effect::Client(_) => format!("client {client}"),
+            Effect::Server(_) => format!("server {server}"),
+            _ if client == server => client,
+            _ => format!("client {client}, server {server}"),
         }
     }
 }
@@ -220,13 +245,18 @@ impl Settings {
         self.0.is_empty()
     }
 
-    /// Returns the value of a program's own setting, or its default.
+    /// Returns the value of a setting, or its default: that of clients if it is one of this project's
+    /// that servers have another default of ([`Settings::value_at`]).
     #[must_use]
     pub fn value(&self, setting: &Setting) -> u64 {
-        self.find(setting).unwrap_or(match setting.effect {
-            Effect::Own { default } => default,
-            _ => setting.bounds.0,
-        })
+        self.value_at(setting, Side::Client)
+    }
+
+    /// Returns the value of a setting at one end, or its default there.
+    #[must_use]
+    pub fn value_at(&self, setting: &Setting, side: Side) -> u64 {
+        self.find(setting)
+            .unwrap_or_else(|| setting.default_at(side))
     }
 
     /// Returns the name of a setting that has no effect on a client.
@@ -239,6 +269,13 @@ impl Settings {
     #[must_use]
     pub fn of_clients(&self) -> Option<&'static str> {
         self.only(|effect| matches!(effect, Effect::Client(_)))
+    }
+
+    /// Returns the name of a setting of what inline sizes set as well.
+    pub(crate) fn beside_inline(&self) -> Option<&'static str> {
+        let lengths = ["inline-send", "inline-receive", "max-receive"];
+        let mut names = self.0.iter().map(|(setting, _)| setting.name);
+        names.find(|name| lengths.contains(name))
     }
 
     fn only(&self, is_it: fn(&Effect) -> bool) -> Option<&'static str> {
@@ -568,6 +605,20 @@ mod tests {
                 assert_eq!(found, value, "{}", setting.name);
             }
         }
+    }
+
+    #[test]
+    fn features_read_settings_of_this_project_as_ends_have_them() {
+        let mut settings = Settings::default();
+        let credits = setting("credits");
+        let client = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
+        let server = RdmaServerOptions::new(rpcrdma_protocols::base()).common;
+        assert_eq!(settings.value(credits), u64::from(client.credits));
+        let served = settings.value_at(credits, Side::Server);
+        assert_eq!(served, u64::from(server.credits));
+        settings.set(credits, "7").unwrap();
+        assert_eq!(settings.value(credits), 7);
+        assert_eq!(settings.value_at(credits, Side::Server), 7);
     }
 
     #[test]
