@@ -7,6 +7,7 @@ use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::Access;
 use rpcrdma_setup::catalog::{Catalog, Features, Tuning};
 use rpcrdma_setup::costs::Costs;
+use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
@@ -92,6 +93,9 @@ fn setting(
     let all = || Features::from(RoundTripFeatures::ALL);
     let offered = offered.cloned().unwrap_or_else(all);
     setting.responder.protocols = tuning.protocols(&offered);
+    if args.inline != InlineSizes::default() {
+        tuning.check_beside_inline("--inline")?;
+    }
     args.inline.apply(&mut setting.responder);
     access
         .mount

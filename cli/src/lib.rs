@@ -63,6 +63,7 @@ mod serve;
 mod sim;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -73,6 +74,8 @@ pub use rpcrdma_protocols::{Dialect, Protocols, Side};
 pub use rpcrdma_setup::settings::{Effect, Setting, Settings, Unit};
 
 use args::{Cli, Command};
+use clap::ValueEnum;
+use rpcrdma_compare::{OpName, Variant};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::catalog::Catalog;
 
@@ -149,7 +152,7 @@ impl Program {
     /// returns its exit status. Errors in the arguments, `--help` and `--version` end the process.
     #[must_use]
     pub fn run(self, args: impl IntoIterator<Item = OsString>) -> ExitCode {
-        let checked = self.catalog.check();
+        let checked = self.catalog.check().and_then(|()| self.check_names());
         let words = mount::arguments(args.into_iter());
         let cli = Cli::parse_with(&self.catalog, &words);
         // Before anything is written: the log of a server or of a mount may itself be beyond the limit.
@@ -183,12 +186,34 @@ impl Program {
         }
     }
 
+    /// Checks that `compare` knows nothing of its own by the name of a workload or a version that is
+    /// added.
+    fn check_names(&self) -> Result<(), Failure> {
+        let taken = |kind, name| Failure::Usage(format!("two {kind} are called {name}"));
+        let operations = OpName::value_variants().iter();
+        let operations = operations.filter_map(ValueEnum::to_possible_value);
+        let mut operations = operations.flat_map(|it| {
+            let names = it.get_name_and_aliases();
+            names.map(str::to_owned).collect::<Vec<_>>()
+        });
+        let is_own = |name: &String| self.catalog.workloads().iter().any(|it| it.name() == name);
+        if let Some(name) = operations.find(is_own) {
+            return Err(taken("workloads", name));
+        }
+        let modes = Variant::ALL.into_iter().map(Variant::name);
+        let mut modes = modes.chain(["floor"]);
+        match modes.find(|name| self.catalog.added_versions().any(|it| it.name() == *name)) {
+            Some(name) => Err(taken("versions", name.to_owned())),
+            None => Ok(()),
+        }
+    }
+
     fn perform(&self, cli: &Cli, words: &[OsString]) -> Result<(), Failure> {
         let (catalog, verbose) = (&self.catalog, cli.verbose > 0);
         match &cli.command {
             Command::Compare(args) => compare::run(args, catalog),
             Command::Explain(args) => explain::run(args, catalog),
-            Command::Sim(args) => sim::run(args, catalog),
+            Command::Sim(args) => sim::run(args, catalog, &program_name(words)),
             Command::Serve(args) => serve::run(args, catalog),
             Command::Devices(args) => devices::run(args),
             Command::Mount(args) => mount::mount(args, catalog, words, verbose),
@@ -204,5 +229,55 @@ impl Program {
             Command::Mkdir(args) => files::mkdir(args, catalog),
             Command::CompareChild(args) => rpcrdma_compare::serve_child(&args.served, catalog),
         }
+    }
+}
+
+/// Returns the name of the program, as it was called.
+fn program_name(words: &[OsString]) -> String {
+    let file = words.first().and_then(|word| Path::new(word).file_name());
+    file.map_or_else(
+        || "rpcrdma".into(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+
+    use rpcrdma_programs::workload::{Prepare, Server};
+
+    use super::*;
+
+    /// A workload of this name without calls.
+    #[derive(Debug)]
+    struct Named(&'static str);
+
+    impl Workload for Named {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn prepare<'a>(&'a self, _: Server<'a>) -> Prepare<'a> {
+            Box::pin(future::pending())
+        }
+    }
+
+    #[test]
+    fn a_workload_cannot_have_the_name_of_an_operation() {
+        for name in ["write", "null", "long-call"] {
+            let refused = Program::standard().workload(Named(name)).check_names();
+            let refused = refused.unwrap_err().to_string();
+            assert_eq!(refused, format!("two workloads are called {name}"));
+        }
+        let other = Program::standard().workload(Named("writes"));
+        other.check_names().unwrap();
+    }
+
+    #[test]
+    fn a_program_is_called_as_its_file() {
+        let name = |word: &str| program_name(&[word.into()]);
+        assert_eq!(name("target/debug/batch"), "batch");
+        assert_eq!(program_name(&[]), "rpcrdma");
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::fs::{DirectIoBytes, MemoryFs};
+use nfs_binding::proto::{MOUNT_PROGRAM, NFS_PROGRAM};
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer, Privileges,
 };
@@ -108,6 +109,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
     note_other_delay(args.delay, &costs.model());
     if let Some(sizes) = args.inline {
+        tuning.check_beside_inline("--inline")?;
         sizes.apply(&mut rdma_options.common);
     }
     tuning.apply_to_server(&mut rdma_options);
@@ -209,7 +211,28 @@ fn programs(args: &ServeArgs, catalog: &Catalog) -> Result<Vec<Arc<dyn Workload>
         }
         programs.push(Arc::clone(program));
     }
+    distinct_numbers(&programs)?;
     Ok(programs)
+}
+
+/// Checks that each program has a number of its own: servers serve the first that has a number.
+fn distinct_numbers(programs: &[Arc<dyn Workload>]) -> Result<(), Failure> {
+    let nfs = [NFS_PROGRAM, MOUNT_PROGRAM];
+    let mut known: Vec<(u32, &str)> = nfs.map(|prog| (prog, "NFS")).into();
+    for program in programs {
+        let service = program.service();
+        let served = service.iter().flat_map(|it| it.programs());
+        let own: Vec<(u32, &str)> = served.map(|it| (it.prog, program.name())).collect();
+        for &(prog, name) in &own {
+            if let Some((_, other)) = known.iter().find(|(taken, _)| *taken == prog) {
+                return Err(Failure::Usage(format!(
+                    "--program {name}: it has the program number {prog}, as {other} has"
+                )));
+            }
+        }
+        known.extend(own);
+    }
+    Ok(())
 }
 
 /// The first port that every user may bind, unless the administrator has lowered it.
@@ -531,4 +554,68 @@ fn stop_on_signal() -> Result<Stop, Failure> {
         true => interrupt::die(signal),
     })?;
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future;
+
+    use rpc_transport::{ProgramVersions, Request, Service, ServiceOutcome};
+    use rpcrdma_programs::workload::{Prepare, Server};
+
+    use super::*;
+
+    /// A program with this name and number, of which no procedure is called.
+    #[derive(Clone, Debug)]
+    struct Numbered(&'static str, [ProgramVersions; 1]);
+
+    impl Numbered {
+        fn new(name: &'static str, prog: u32) -> Self {
+            let (low, high) = (1, 1);
+            Self(name, [ProgramVersions { prog, low, high }])
+        }
+    }
+
+    impl Service for Numbered {
+        fn programs(&self) -> &[ProgramVersions] {
+            &self.1
+        }
+
+        fn call(&mut self, _: Request) -> ServiceOutcome {
+            unreachable!("it is not called")
+        }
+
+        fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
+            false
+        }
+    }
+
+    impl Workload for Numbered {
+        fn name(&self) -> &'static str {
+            self.0
+        }
+
+        fn service(&self) -> Option<Box<dyn Service>> {
+            Some(Box::new(self.clone()))
+        }
+
+        fn prepare<'a>(&'a self, _: Server<'a>) -> Prepare<'a> {
+            Box::pin(future::pending())
+        }
+    }
+
+    #[test]
+    fn programs_have_numbers_of_their_own() {
+        let checked = |numbers: [u32; 2]| {
+            let [a, b] = numbers;
+            let programs = [Numbered::new("a", a), Numbered::new("b", b)];
+            let programs = programs.map(|it| Arc::new(it) as Arc<dyn Workload>);
+            distinct_numbers(&programs).map_err(|failure| failure.to_string())
+        };
+        checked([1 << 29, (1 << 29) + 1]).unwrap();
+        let same = checked([7, 7]).unwrap_err();
+        assert_eq!(same, "--program b: it has the program number 7, as a has");
+        let nfs = checked([7, NFS_PROGRAM]).unwrap_err();
+        assert!(nfs.ends_with("100003, as NFS has"), "{nfs}");
+    }
 }

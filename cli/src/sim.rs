@@ -15,11 +15,11 @@ use crate::capture;
 use crate::interrupt;
 use crate::output;
 
-/// Runs seeds, and prints their failures.
+/// Runs seeds, and prints their failures, each with the line by which this program repeats it.
 ///
 /// # Errors
 /// A seed failed, or standard output cannot be written to.
-pub(crate) fn run(args: &SimArgs, catalog: &Catalog) -> Result<(), Failure> {
+pub(crate) fn run(args: &SimArgs, catalog: &Catalog, program: &str) -> Result<(), Failure> {
     if args.seed.is_none() && args.capture.capture.is_some() {
         return Err(Failure::usage(
             "--capture needs --seed: one run is captured",
@@ -28,6 +28,7 @@ pub(crate) fn run(args: &SimArgs, catalog: &Catalog) -> Result<(), Failure> {
     let how = How {
         swarm: args.swarm(catalog)?,
         selection: args.selection(),
+        program: program.to_owned(),
     };
     name_seed_on_panic(how.clone());
     match args.seed {
@@ -36,16 +37,23 @@ pub(crate) fn run(args: &SimArgs, catalog: &Catalog) -> Result<(), Failure> {
     }
 }
 
-/// How all seeds are run.
+/// The options that all seeds are run with.
 #[derive(Clone, Debug)]
 struct How {
     swarm: Swarm,
     /// The options for what a program adds, and for settings.
     selection: String,
+    /// The name of this program.
+    program: String,
 }
 
 /// Returns the command that repeats a seed with a full log.
-fn again(seed: u64, How { swarm, selection }: &How) -> String {
+fn again(seed: u64, how: &How) -> String {
+    let How {
+        swarm,
+        selection,
+        program,
+    } = how;
     let resizing = if swarm.resizing { " --resizing" } else { "" };
     let features = match swarm.features {
         FeaturesOf::Seed => String::new(),
@@ -58,7 +66,9 @@ fn again(seed: u64, How { swarm, selection }: &How) -> String {
         VersionsOf::Wg => format!(" --rpcrdma {WG}"),
     };
     let hostile = if swarm.hostile { " --hostile" } else { "" };
-    format!("rpcrdma sim{resizing}{features}{versions}{hostile}{selection} --seed {seed} --explain")
+    format!(
+        "{program} sim{resizing}{features}{versions}{hostile}{selection} --seed {seed} --explain"
+    )
 }
 
 /// Prints the seed on a panic, which is a failure too and may end the program.

@@ -52,6 +52,8 @@ pub(super) fn known(command: Command, catalog: &Catalog) -> Command {
             }
             "rpcrdma" if !is_simulation => {
                 let versions = catalog.versions();
+                let names = catalog.added_versions().map(|it| (it.name(), ""));
+                let arg = listing(arg, "Versions of this program", &names.collect::<Vec<_>>());
                 arg.value_parser(move |names: &str| versions.parse_versions(names))
             }
             _ => arg,

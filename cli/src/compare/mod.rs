@@ -26,6 +26,9 @@ const WIDTH: usize = 100;
 pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> {
     args.check()?;
     let tuning = args.tuning.tuning(catalog)?;
+    if args.inline != Options::default().inline {
+        tuning.check_beside_inline("--inline")?;
+    }
     if let Some((options, run)) = args.run_options() {
         return runs::run(args, Options { tuning, ..options }, run);
     }
