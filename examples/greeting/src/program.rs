@@ -1,11 +1,15 @@
 //! A program of one procedure, which greets back.
 
-use onc_rpc::Encoder;
-use rpc_transport::{Call, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome};
+use onc_rpc::{AcceptStatus, Encoder, Message};
+use rpc_transport::{
+    Call, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome,
+};
 use rpcrdma_programs::workload::{Calls, Failed, Prepare, Server, Workload};
 
 /// The number of the program, from the range that needs no assignment (RFC 5531, section 8.3).
 const PROGRAM: u32 = 0x2000_00a0;
+/// The number of its procedure.
+const GREET: u32 = 1;
 
 /// Calls that say a number, which comes back one higher.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +40,7 @@ impl Calls for Greet {
         Call {
             prog: PROGRAM,
             vers: 1,
-            proc: 1,
+            proc: GREET,
             args: args.finish(),
             reply: ReplyRoom {
                 payload: 4,
@@ -63,14 +67,27 @@ impl Service for Greet {
     }
 
     fn call(&mut self, request: Request) -> ServiceOutcome {
-        let number = request.args().u32().unwrap_or(0);
-        let mut answer = Encoder::new();
-        answer.u32(number.wrapping_add(1));
-        ServiceOutcome::Done(Ok(answer.finish()))
+        ServiceOutcome::Done(match request.proc {
+            // Every program has this procedure, which does nothing (RFC 5531, section 12.1).
+            0 => Ok(Message::default()),
+            GREET => greet(&request),
+            _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
+        })
     }
 
     /// A greeting may be answered twice.
     fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
         false
     }
+}
+
+/// Executes the procedure.
+fn greet(request: &Request) -> Result<Message, ErrorReply> {
+    let garbage = |_| ErrorReply::Accepted(AcceptStatus::GarbageArgs);
+    let mut args = request.args();
+    let number = args.u32().map_err(garbage)?;
+    args.finish().map_err(garbage)?;
+    let mut answer = Encoder::new();
+    answer.u32(number.wrapping_add(1));
+    Ok(answer.finish())
 }

@@ -7,8 +7,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 
 use greeting::Greet;
-use rpc_transport::{Client, ClientOptions, Runtime, TcpClient, TcpOptions};
-use rpcrdma_programs::workload::{Failed, Prepared, Server as Place};
+use onc_rpc::Message;
+use rpc_transport::{Call, Client, ClientOptions, Runtime, TcpClient, TcpOptions};
+use rpcrdma_programs::workload::{Calls, Failed, Prepared, Server as Place};
 use serde_json::Value;
 
 fn greeting(words: &[&str]) -> Command {
@@ -105,6 +106,24 @@ fn a_server_serves_the_program() {
                 .unwrap();
             for number in 0..4 {
                 prepared.perform(&client, number).await?;
+            }
+            let greet = Greet.call(0);
+            let null = Call {
+                proc: 0,
+                ..greet.clone()
+            };
+            client.call(null).await.unwrap();
+            let other = Call {
+                proc: 2,
+                ..greet.clone()
+            };
+            let short = Call {
+                args: Message::default(),
+                ..greet
+            };
+            for (wrong, said) in [(other, "ProcUnavail"), (short, "GarbageArgs")] {
+                let refused = client.call(wrong).await.unwrap_err();
+                assert!(format!("{refused:?}").contains(said), "{refused:?}");
             }
             Ok::<_, Failed>(())
         })

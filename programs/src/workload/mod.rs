@@ -7,8 +7,10 @@
 //! to theirs. [`drive`] performs its operations, with several in flight, or at a rate.
 //!
 //! ```
-//! use onc_rpc::{Encoder, Message};
-//! use rpc_transport::{Call, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome};
+//! use onc_rpc::{AcceptStatus, Encoder, Message};
+//! use rpc_transport::{
+//!     Call, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome,
+//! };
 //! use rpcrdma_programs::workload::{Calls, Failed, Prepare, Server, Workload};
 //!
 //! /// The program number, from the range that needs no assignment (RFC 5531, section 8.3).
@@ -54,16 +56,31 @@
 //!
 //! struct Counter(u32);
 //!
+//! impl Counter {
+//!     fn add(&mut self, request: &Request) -> Result<Message, ErrorReply> {
+//!         let garbage = |_| ErrorReply::Accepted(AcceptStatus::GarbageArgs);
+//!         let mut args = request.args();
+//!         let number = args.u32().map_err(garbage)?;
+//!         args.finish().map_err(garbage)?;
+//!         self.0 = self.0.saturating_add(number);
+//!         let mut sum = Encoder::new();
+//!         sum.u32(self.0);
+//!         Ok(sum.finish())
+//!     }
+//! }
+//!
 //! impl Service for Counter {
 //!     fn programs(&self) -> &[ProgramVersions] {
 //!         &[ProgramVersions { prog: COUNTER, low: 1, high: 1 }]
 //!     }
 //!
 //!     fn call(&mut self, request: Request) -> ServiceOutcome {
-//!         self.0 = self.0.saturating_add(request.args().u32().unwrap_or(0));
-//!         let mut sum = Encoder::new();
-//!         sum.u32(self.0);
-//!         ServiceOutcome::Done(Ok(sum.finish()))
+//!         ServiceOutcome::Done(match request.proc {
+//!             // Every program has this procedure, which does nothing (RFC 5531, section 12.1).
+//!             0 => Ok(Message::default()),
+//!             1 => self.add(&request),
+//!             _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
+//!         })
 //!     }
 //!
 //!     fn remember_reply(&self, _: u32, _: u32, proc: u32) -> bool {
