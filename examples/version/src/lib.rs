@@ -12,8 +12,8 @@ use onc_rpc::{Message, Segments};
 use rpcrdma::Version;
 use rpcrdma_chunks::{Chunks, Direction, Fixed, Side};
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing, Plain,
-    Receiver, Session, VersionTwo, VersionTwoSession,
+    BadMessage, BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing,
+    PeerError, Plain, Receiver, Session, VersionTwo, VersionTwoSession,
 };
 use rpcrdma_extension::{
     DuplicateNumber, EndConfig, Extension, Extensions, Outbox, ReceivedMessage, Refusal, Start,
@@ -44,6 +44,44 @@ fn number(out: &mut [u8], at: usize, number: u32) {
     out[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
 }
 
+fn is_of_version(error: &ErrorMessage) -> bool {
+    matches!(error.error, PeerError::Version { .. })
+}
+
+/// The bytes of a message that are copied to change its number: as many as most headers have.
+/// Version 2 decodes longer ones from several pieces.
+const COPIED: usize = 256;
+
+/// Gives a message the number of version 2, without a copy of what follows its header.
+///
+/// # Errors
+/// The answer to a message of another version.
+fn as_two(message: &mut Segments) -> Result<(), ErrorMessage> {
+    // Version 2 refuses a message that is too short to have a number.
+    let Some((first, fixed)) = message
+        .first_mut()
+        .and_then(|first| Fixed::peek(first).map(|fixed| (first, fixed)))
+    else {
+        return Ok(());
+    };
+    if fixed.version != THIRD.number() {
+        let (low, high) = (THIRD.number(), THIRD.number());
+        return Err(ErrorMessage {
+            xid: fixed.xid,
+            version: fixed.version,
+            error: PeerError::Version { low, high },
+        });
+    }
+    let rest = first.split_off(first.len().min(COPIED));
+    let mut head = BytesMut::from(&first[..]);
+    number(&mut head, 0, Version::TWO.number());
+    *first = head.freeze();
+    if !rest.is_empty() {
+        message.insert(1, rest);
+    }
+    Ok(())
+}
+
 impl Dialect for Third {
     fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
         VersionTwo.header_len()
@@ -63,7 +101,12 @@ impl Dialect for Third {
     }
 
     fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
-        VersionTwo.encode_error(error, credits)
+        // That a version is not supported is said in the version of the message that it answers.
+        let version = match error.version == Version::TWO.number() && !is_of_version(error) {
+            true => THIRD.number(),
+            false => error.version,
+        };
+        VersionTwo.encode_error(&ErrorMessage { version, ..*error }, credits)
     }
 
     fn session(
@@ -99,15 +142,24 @@ struct ThirdSession(VersionTwoSession);
 
 impl Session for ThirdSession {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
-        let Some(first) = message.first_mut() else {
-            return self.0.decode(message, receiver);
-        };
-        if Fixed::peek(first).is_some_and(|fixed| fixed.version == THIRD.number()) {
-            let mut two = BytesMut::from(&first[..]);
-            number(&mut two, 0, Version::TWO.number());
-            *first = two.freeze();
+        match as_two(&mut message) {
+            Ok(()) => self.0.decode(message, receiver),
+            Err(refused) => {
+                let direction = match receiver.side {
+                    Side::Server => Direction::Call,
+                    Side::Client => Direction::Reply,
+                };
+                // Errors are sent to clients alone.
+                let answer = (receiver.side == Side::Server).then_some(refused);
+                let reason = format!("a message of version {}", refused.version);
+                Incoming::Bad(direction, BadMessage { answer, reason })
+            }
         }
-        self.0.decode(message, receiver)
+    }
+
+    fn refuse_truncated(&mut self, beginning: &Segments) -> bool {
+        let mut beginning = beginning.clone();
+        as_two(&mut beginning).is_ok() && self.0.refuse_truncated(&beginning)
     }
 
     fn begin(&mut self) {
@@ -148,5 +200,75 @@ impl Extension for Hello {
             Direction::Reply => out.answered(it.xid),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> ThirdSession {
+        let extensions = Extensions::new(Side::Server, 9, Vec::new()).unwrap_or_else(|_| panic!());
+        ThirdSession(VersionTwoSession { extensions })
+    }
+
+    const SERVER: Receiver = Receiver {
+        side: Side::Server,
+        takes_calls: true,
+        makes_calls: false,
+        max_call: 1 << 20,
+    };
+
+    /// A call of NULL with this many bytes of arguments.
+    fn call(version: u32, args: usize) -> Segments {
+        let mut out = BytesMut::new();
+        let plain = Plain { xid: 7, credits: 3 };
+        Third.encode_plain(&mut out, Direction::Call, plain);
+        number(&mut out, 0, version);
+        out.extend_from_slice(&[7_u32, 0].map(u32::to_be_bytes).concat());
+        out.extend_from_slice(&vec![5; args]);
+        [out.freeze()].into_iter().collect()
+    }
+
+    #[test]
+    fn messages_of_other_versions_are_refused() {
+        for version in [1, 2, 4] {
+            let incoming = session().decode(call(version, 8), &SERVER);
+            let Incoming::Bad(Direction::Call, BadMessage { answer, .. }) = incoming else {
+                panic!("{version}: {incoming:?}");
+            };
+            let answer = answer.map(|it| (it.xid, it.version, it.error));
+            let range = PeerError::Version { low: 3, high: 3 };
+            assert_eq!(answer, Some((7, version, range)));
+        }
+    }
+
+    #[test]
+    fn errors_have_its_number() {
+        let version = Version::TWO.number();
+        let error = PeerError::Chunk;
+        let xid = 7;
+        let sent = Third.encode_error(
+            &ErrorMessage {
+                xid,
+                version,
+                error,
+            },
+            1,
+        );
+        assert_eq!(sent[4..8], 3_u32.to_be_bytes());
+    }
+
+    #[test]
+    fn only_the_header_is_copied() {
+        let message = call(3, 4096);
+        let end = message[0].as_ptr_range().end;
+        let Incoming::Plain(Direction::Call, plain, payload) = session().decode(message, &SERVER)
+        else {
+            panic!("not a call");
+        };
+        assert_eq!((plain.xid, plain.credits), (7, 3));
+        assert_eq!(payload.iter().map(Bytes::len).sum::<usize>(), 4096 + 8);
+        assert_eq!(payload.last().map(|it| it.as_ptr_range().end), Some(end));
     }
 }
