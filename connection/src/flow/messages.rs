@@ -213,7 +213,11 @@ impl MessageFlow {
     pub(super) fn unreserved_calls(&self) -> u32 {
         match self.unreserved() {
             0 => 0,
-            _ => self.own.most.saturating_sub(self.own.now + self.reserved),
+            _ => {
+                // The peer takes no more further calls for each message that it has room for.
+                let calls = self.own.most.saturating_sub(self.own.now + self.reserved);
+                calls.min(1 + super::FURTHER_CALLS)
+            }
         }
     }
 

@@ -150,6 +150,19 @@ fn a_batch_takes_one_credit_where_messages_are_counted() {
     assert_eq!(counters.most_in_flight, 40);
 }
 
+/// However many calls a client may have outstanding, and however many fit a message, it sends no more
+/// together than its server takes.
+#[test]
+fn a_batch_has_no_more_calls_than_the_peer_takes_for_a_message() {
+    let toy = Some(Toy::default());
+    let mut pair = pair(Version::TWO_WG, (toy, toy), |client, server| {
+        (client.credits, server.credits) = (512, 4);
+    });
+    let xids: Vec<u32> = (1..=400).collect();
+    let [(_, calls), _] = call_all(&mut pair, Version::TWO_WG, &xids);
+    assert!(calls >= 7, "{calls}: at most 65 in each");
+}
+
 /// No transmission is longer than the receives of the peer: 4096 bytes, of which a call of 516 bytes takes
 /// four more for its length.
 #[test]
