@@ -8,9 +8,9 @@
 //! *Credits.* Each call stays a call of its own. Where calls are counted, it takes a credit until
 //! its reply arrives, as if it had been sent alone; the transmission consumes one receive of the
 //! peer, so that fewer are consumed than credits are taken. Where messages are counted, the
-//! transmission is one message, whatever it carries, and this end has no more calls outstanding
-//! than it would have otherwise. The receiver of calls says by [`IncomingCall::transmissions`] which
-//! of the two it is.
+//! transmission is one message, whatever it carries: only this end's own maximum limits its calls
+//! then, and at the peer `rpcrdma_connection::flow::FURTHER_CALLS`. The receiver of calls says by
+//! [`IncomingCall::transmissions`] which of the two it is.
 //!
 //! *XIDs.* A transmission with calls has an XID of its own, which is that of no call. So an error of
 //! the peer says whether it is about the transmission or about one of its calls. After an error

@@ -108,7 +108,7 @@ impl Requester {
     }
 
     /// Records that the responder invalidated a handle with a message, which replies to the call
-    /// `end_answered` if it is a reply. The handle should be one of that call (RFC 8797, section 4.1);
+    /// `replied` if it is a reply. The handle should be one of that call (RFC 8797, section 4.1);
     /// whichever it is, it is invalid now.
     pub(crate) fn handle_invalidated(
         &mut self,
