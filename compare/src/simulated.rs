@@ -457,3 +457,32 @@ pub(crate) fn text(rows: &[Row]) -> Vec<String> {
     parts.push(remark.to_owned());
     parts
 }
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_setup::catalog::{Catalog, Tuning};
+
+    use super::*;
+
+    #[test]
+    fn settings_of_one_end_are_refused() {
+        let with = |set: &str| {
+            let catalog = Catalog::standard();
+            let set = [catalog.parse_assignment(set).unwrap()];
+            let options = Options {
+                device: DeviceName::Sim,
+                tuning: Tuning::new(catalog, None, &set).unwrap(),
+                ..Options::default()
+            };
+            check(&options, &[]).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(with("credits=3"), Ok(()));
+        for name in ["patience", "progress-timeout"] {
+            let refused = with(&format!("{name}=1s")).unwrap_err();
+            assert!(
+                refused.contains(&format!("--set {name}: only for")),
+                "{refused}"
+            );
+        }
+    }
+}
