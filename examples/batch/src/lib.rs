@@ -108,6 +108,9 @@ impl Batches {
         let (lengths, at) = it.read(|fields| read(fields, self.takes))?;
         let mut payload = rest(it.message, at);
         let direction = word(&payload, 1).ok_or(Malformed::Truncated)?;
+        if direction > Direction::Reply.number() {
+            return Err(Malformed::Rule("a batch has neither calls nor replies"));
+        }
         let mut parts = Vec::new();
         for length in lengths {
             let length = length as usize;

@@ -253,6 +253,27 @@ fn a_wrong_batch_is_answered_with_bad_header_and_nothing_of_it_is_delivered() {
     }
 }
 
+/// Headers of the working group's version do not say which way their messages go.
+#[test]
+fn a_batch_of_neither_calls_nor_replies_is_refused() {
+    for (kind, delivered) in [(0, true), (1, true), (2, false), (u32::MAX, false)] {
+        let list: Vec<Box<dyn Extension>> = vec![Box::new(Batches::new(4, false))];
+        let mut set = Extensions::new(Side::Server, 9, list).expect("one owner");
+        let fields = encode(&[16, 20]);
+        let message = [&fields[..], &message(1, kind, 2), &message(2, kind, 3)].concat();
+        let received = set.received(&ReceivedMessage {
+            number: ROPT_BATCH,
+            xid: 9,
+            direction: Direction::Call,
+            credits: 5,
+            message: &[message.into()],
+            fields: rpcrdma_extension::Fields::Open { at: 0 },
+        });
+        assert_eq!(received.is_ok(), delivered, "{kind}: {received:?}");
+        assert_eq!(set.next_action().is_some(), delivered, "{kind}");
+    }
+}
+
 quickcheck! {
     fn lengths_come_out_as_they_went_in(lengths: Vec<u32>) -> bool {
         decode(&encode(&lengths), u32::MAX) == Ok(lengths)
