@@ -13,7 +13,8 @@ WIDTH = 120
 PROGRAMS = {
     "rpcrdma": ("release", ["--release", "-p", "rpcrdma"]),
     "load": ("release", ["--release", "-p", "rpcrdma-benches", "--bin", "load"]),
-    # Built as tests are, as it counts and does not measure.
+    # These are built as tests are, as they count and do not measure.
+    "batch": ("debug", ["--workspace", "--bin", "batch"]),
     "batch-figure": ("debug", ["--workspace", "--bin", "batch-figure"]),
     "timed-batch-figure": ("release", ["--release", "-p", "rpcrdma-ext-batch", "--bin", "batch-figure"]),
 }
@@ -67,6 +68,9 @@ LIST = [
     simulated("receives", f"--receives {LENGTHS} --ops write --delay 1ms"),
     simulated("receives-near", f"--receives {LENGTHS} --ops write"),
     Figure("batch", ["batch-figure"], counted=True, programs=["batch-figure"]),
+    Figure("batch-compare",
+           "batch compare --device sim --ops null --via v2,v2+batch,wg,wg+batch --in-flight 1,4,16,64 --json JSON".split(),
+           counted=True, programs=["batch"]),
     Figure("batch-iwarp", ["timed-batch-figure", "--iwarp"], programs=["timed-batch-figure"],
            packages=["rpcrdma-ext-batch"]),
     clocked("answer", "", NOT_COMPARED),
@@ -473,6 +477,19 @@ def batch(data):
     return ["```text", *data["output"], "```"]
 
 
+def batch_compare(data):
+    """The table of `compare` with several calls in flight, with batches and without."""
+    lines = [["in flight", "transfer mode", "p50, µs", "calls per second", "Sends", "interrupts, client", "interrupts, server"]]
+    for in_flight in (1, 4, 16, 64):
+        for mode in ("v2", "wg"):
+            alone, batched = (row(data, in_flight=in_flight, transfer_mode=of) for of in (mode, f"{mode}+batch"))
+            must((batched["sends"] < alone["sends"]) == (in_flight > 1), "batches save Sends where several calls are in flight")
+            for one in (alone, batched):
+                lines.append([str(in_flight), f"`{one['transfer_mode']}`", f"{one['p50_us']:.1f}", f"{one['ops_per_s']:,.0f}",
+                              *(f"{one[key]:.2f}" for key in ("sends", "interrupts_requester", "interrupts_responder"))])
+    return table(*lines)
+
+
 def batch_iwarp(data):
     return ["```text", *data["output"], "```", "", *wrapped(measured_on(data))]
 
@@ -499,7 +516,9 @@ QUOTES = [
     Quote("docs/direct-io.md", "copied", ["copied"], copied),
     Quote("docs/load.md", "threads", ["threads"], threads),
     Quote("docs/load.md", "one-call", ["threads"], one_call),
+    Quote("docs/tutorial.md", "batch-compare", ["batch-compare"], batch_compare),
     Quote("docs/tutorial.md", "batch", ["batch"], batch),
+    Quote("examples/batch/README.md", "batch-compare", ["batch-compare"], batch_compare),
     Quote("examples/batch/README.md", "batch", ["batch"], batch),
     Quote("examples/batch/README.md", "batch-iwarp", ["batch-iwarp"], batch_iwarp),
 ]
