@@ -100,6 +100,51 @@ fn impossible_settings_are_refused_with_the_bounds() {
             "patience: only for clients",
         ),
         (
+            &[
+                "serve",
+                "--memory",
+                "--inline",
+                "8k",
+                "--set",
+                "inline-send=4k",
+            ],
+            "--inline: --set inline-send is for the same",
+        ),
+        (
+            &[
+                "ping",
+                "server",
+                "-o",
+                "inline=8k",
+                "--set",
+                "max-receive=8k",
+            ],
+            "mount option inline: --set max-receive is for the same",
+        ),
+        (
+            &[
+                "explain",
+                "null",
+                "--inline",
+                "8k",
+                "--set",
+                "inline-receive=4k",
+            ],
+            "--inline: --set inline-receive is for the same",
+        ),
+        (
+            &["compare", "--inline", "8k", "--set", "inline-receive=8k"],
+            "--inline: --set inline-receive is for the same",
+        ),
+        (
+            &["explain", "null", "--set", "max-fetched=1M"],
+            "max-fetched: only for servers",
+        ),
+        (
+            &["ping", "server", "--features", "ddp", "-o", "proto=tcp"],
+            "rpcrdma: features: only for NFS over RDMA",
+        ),
+        (
             &["ping", "server", "--features", "ddp", "-o", "features=cont"],
             "--features ddp: mount option features=cont says otherwise",
         ),

@@ -43,7 +43,8 @@ use rpcrdma_protocols::{Dialect, Protocols, RoundTripFeatures, Side, UnknownFeat
 use crate::Failure;
 use crate::settings::{self, Setting, Settings};
 
-/// A function that adds a feature to protocols. It is given the settings of the end, for those of its own.
+/// A function that adds a feature to protocols. It is given the settings of the end, for those of
+/// its own.
 type Add = dyn Fn(Protocols, &Settings) -> Protocols + Send + Sync;
 
 /// A feature that a program adds to those of this project.
