@@ -95,6 +95,24 @@ impl Shared {
         }
     }
 
+    /// Removes the messages that were delivered after the first `actions` actions, because the message that
+    /// carried them is refused.
+    #[cold]
+    pub(super) fn take_back_deliveries(&mut self, actions: usize) {
+        let mut at = 0;
+        self.actions.retain(|action| {
+            at += 1;
+            let is_delivery = match action {
+                Action::Transferred { transferred, .. } => {
+                    !matches!(transferred, Transferred::Rejected { .. })
+                }
+                _ => false,
+            };
+            at <= actions || !is_delivery
+        });
+        self.delivered = false;
+    }
+
     /// Returns an XID of this side for a message that answers none of the peer.
     pub(super) fn next_xid(&mut self) -> u32 {
         let xid = self.next_xid;

@@ -136,7 +136,7 @@ impl Extensions {
     }
 
     /// Returns an XID for a message of this side that the engine sends for an extension, and whose errors
-    /// it handles itself. It is none that another message of this side has.
+    /// it handles itself. It is none that another message of an extension of this side has.
     pub fn own_xid(&mut self) -> u32 {
         self.shared.next_xid()
     }
@@ -195,8 +195,12 @@ impl Extensions {
         };
         self.shared.parts_follow = false;
         self.shared.delivered = false;
+        let before = self.shared.actions.len();
         let mut out = Outbox::new(&mut self.shared, owner);
         let done = self.list[owner].received(message, &mut out);
+        if done.is_err() {
+            self.shared.take_back_deliveries(before);
+        }
         let it = InProgress {
             by: owner,
             direction: message.direction,

@@ -222,7 +222,11 @@ fn each_call_of_a_refused_batch_is_sent_alone() {
             takes: 2,
             ..Toy::default()
         });
-        for server in [None, unsupported, too_many] {
+        let midway = Some(Toy {
+            refuses_after: Some(2),
+            ..Toy::default()
+        });
+        for server in [None, unsupported, too_many, midway] {
             let mut pair = pair(version, (Some(Toy::default()), server), |_, _| {});
             let executed = Rc::new(RefCell::new(Vec::new()));
             let seen = Rc::clone(&executed);

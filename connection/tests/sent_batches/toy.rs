@@ -21,6 +21,8 @@ pub(crate) struct Toy {
     pub(crate) sends: usize,
     /// The maximum number of messages that it takes together.
     pub(crate) takes: u32,
+    /// The number of messages of a batch that it delivers before it refuses the batch.
+    pub(crate) refuses_after: Option<usize>,
     /// Whether it says of batches that it does not support them.
     pub(crate) unsupported: bool,
     /// Whether credits count messages and not calls.
@@ -42,6 +44,7 @@ impl Default for Toy {
         Self {
             sends: usize::MAX,
             takes: 1000,
+            refuses_after: None,
             unsupported: false,
             counts_messages: false,
         }
@@ -72,6 +75,9 @@ impl Extension for Toy {
         })?;
         let mut rest = Bytes::from(it.message.concat()).slice(at..);
         for (at, length) in lengths.into_iter().enumerate() {
+            if self.refuses_after == Some(at) {
+                return Err(Refusal::Unsupported);
+            }
             let part = rest.split_to(length as usize);
             let word = |at: usize| u32::from_be_bytes(part[at..at + 4].try_into().unwrap());
             let (xid, is_reply) = (word(0), word(4) == onc_rpc::REPLY);
