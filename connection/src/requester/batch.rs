@@ -55,7 +55,14 @@ impl Requester {
         let Some(extensions) = shared.session.extensions_mut() else {
             return;
         };
-        let xid = extensions.own_xid();
+        let is_taken = |xid: &u32| {
+            let mut together = self.pending.iter().take(batch.count);
+            self.by_xid.contains_key(xid) || together.any(|call| call.xid == *xid)
+        };
+        let mut xid = extensions.own_xid();
+        while is_taken(&xid) {
+            xid = extensions.own_xid();
+        }
         let sent = SentBatch { xid, by };
         let calls: SmallVec<[PendingCall; 16]> = self.pending.drain(..batch.count).collect();
         for call in calls {
