@@ -262,7 +262,7 @@ pub struct Config {
     /// The maximum number of bytes of fetched chunks that all unanswered calls of the peer may hold
     /// together. Further calls wait.
     pub max_fetched: u64,
-    /// How many arguments of each procedure of this end may be in read chunks ("reduced").
+    /// Number of arguments of each procedure of this end that may be in read chunks ("reduced").
     pub reduced_arguments: ReducedArguments,
     /// Length of the longest segment, bytes: [`Options::max_segment`] or what the device allows.
     pub max_segment: u64,

@@ -16,7 +16,7 @@ use onc_rpc::{CALL, Message, RPC_VERSION};
 /// The number of bytes from the XID of a call to the number of its procedure.
 const START: usize = 24;
 
-/// How many arguments of each procedure are DDP-eligible, and so may be in read chunks ("reduced").
+/// Number of arguments of each procedure that are DDP-eligible, and so may be in read chunks ("reduced").
 #[derive(Clone, Copy)]
 pub struct ReducedArguments {
     most: fn(u32, u32, u32) -> Option<u32>,

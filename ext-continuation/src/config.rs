@@ -176,7 +176,7 @@ impl Config {
     }
 }
 
-/// What the peer has announced about sending and receiving in several transmissions.
+/// Announcements of the peer about sending and receiving in several transmissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerAnnouncements {
     /// The operations that the peer supports.

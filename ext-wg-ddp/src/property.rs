@@ -10,7 +10,7 @@ pub mod property_id {
     /// The structure of every receive buffer of the end. Default: one segment, in which nothing can
     /// be placed.
     pub const STRUCTURE: u32 = 0xffff_ff01;
-    /// What the end can do as a responder ([`super::Support`]). Default: none of it.
+    /// Abilities of the end as a responder ([`super::Support`]). Default: none of it.
     pub const SUPPORT: u32 = 0xffff_ff02;
     /// The length in bytes from which on results are to be placed. Default: [`super::NO_RESULTS`].
     pub const SMALLEST_RESULT: u32 = 0xffff_ff03;

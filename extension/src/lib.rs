@@ -145,7 +145,7 @@ pub struct Property {
     pub value: Bytes,
 }
 
-/// What an extension learns when its connection begins to use the version.
+/// Information for an extension when its connection begins to use the version.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
     /// The end of the connection that this is.

@@ -9,7 +9,7 @@ use crate::PeerError;
 /// No longer header is accepted.
 const LONGEST_HEADER: usize = 256 << 10;
 
-/// What is known of a received message in every version, whoever owns it.
+/// Facts known of a received message in every version, whoever owns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// XID of the message.

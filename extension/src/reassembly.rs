@@ -107,7 +107,7 @@ impl Part<&[Bytes]> {
     }
 }
 
-/// What a part says about the parts that follow it. A protocol counts messages, bytes of the
+/// Statement of a part about the parts that follow it. A protocol counts messages, bytes of the
 /// payload stream, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Following {

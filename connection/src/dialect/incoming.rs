@@ -120,7 +120,7 @@ pub struct ReplyHeader {
     pub payload: Segments,
 }
 
-/// What a reply that agrees with its call has brought.
+/// Contents of a reply that agrees with its call.
 #[derive(Debug)]
 pub(crate) enum Returned {
     Reply(ReturnedChunks),

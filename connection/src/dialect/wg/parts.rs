@@ -16,7 +16,7 @@ use rpcrdma_v2_wg::{Body, MessageId, Owner};
 
 use super::WgSession;
 
-/// Where a message stands among the messages that carry one RPC message.
+/// Position of a message among those that carry one RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// Nowhere: messages of this type carry a whole RPC message, or none.

@@ -37,7 +37,7 @@ impl Session for WgSession {
         let is_error = matches!(header.body, Body::Error(_));
         if self.extensions.are_observed()
             && let Some(prefix) = prefix
-            // `Extensions::failed` shows an error about a message of this end.
+            // `Extensions::failed` shows an error about a message of this end, if its code is known.
             && !(is_error && receiver.makes_calls)
         {
             self.extensions.heard(&heard(prefix, direction));
