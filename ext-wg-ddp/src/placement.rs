@@ -470,7 +470,6 @@ mod tests {
     const BOTH: &str = "yes (both ends have it)";
     const OWN: &str = "no (this end's choice)";
     const OWN_YES: &str = "yes (this end's choice)";
-    const SILENT: &str = "no (the peer said nothing of it, which means this)";
 
     #[test]
     fn the_reason_of_a_feature_names_the_end_that_lacks_it() {
