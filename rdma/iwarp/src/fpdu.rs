@@ -13,8 +13,9 @@ const MOST: usize = 16 << 10;
 struct Unsent {
     id: WrId,
     signaled: bool,
-    /// Where its FPDU begins and ends in the bytes.
+    /// Position in the bytes at which its FPDU begins.
     start: usize,
+    /// Position at which it ends.
     end: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Short Sends. If no other request is in progress, a short Send is framed when it is posted, bypassing
 //! the queues, like the "inline" messages of hardware RNICs. Those of one turn of the owner are
-//! framed one behind the other, and written to TCP in one piece. A short Send that arrives completely is taken from the staging buffer in one step, bypassing the stages of an
-//! FPDU that arrives in parts.
+//! framed one behind the other, and written to TCP in one piece. A short Send that arrives completely
+//! is taken from the staging buffer in one step, bypassing the stages of an FPDU that arrives in parts.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! From messages to FPDUs in a byte stream, gathered without copying their payload. No I/O.
+//! Framing of messages as FPDUs in a byte stream, gathered without copying their payload. No I/O.
 //!
 //! What the owner of the device posts in one turn is written to TCP at the end of it, that is at the
 //! next poll, arm or flush, with one system call for each connection.
