@@ -227,8 +227,8 @@ impl Stream {
 
     /// Puts the first record that is not on the link there.
     pub(super) fn put_on(&mut self, link: &mut Shaper, now: Time) {
-        let waiting = self.out.iter_mut().find(|out| out.release.is_none());
-        if let Some(outbound) = waiting {
+        let on_it = self.out.partition_point(|out| out.release.is_some());
+        if let Some(outbound) = self.out.get_mut(on_it) {
             outbound.release = Some(link.release(now, outbound.len as u64));
         }
     }
