@@ -16,7 +16,7 @@ use crate::ClientOptions;
 /// after three seconds, so a server that is just being started or replaced gets a chance.
 pub(super) const MAX_UNANSWERED: u32 = 8;
 
-/// What a client has seen of its server so far: whether a reply has ever arrived, and if not, how
+/// A client's observations of its server so far: whether a reply has ever arrived, and if not, how
 /// many connections have ended without one.
 #[derive(Debug, Default)]
 pub(super) struct ServerProbe {

@@ -33,7 +33,7 @@ pub(super) struct Look {
     traffic: bool,
 }
 
-/// What a connection had sent when the last pass came to it.
+/// Messages that a connection had sent when the last pass came to it.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
     /// Number of requests posted until then.
