@@ -412,6 +412,9 @@ impl Drop for CallFuture {
             } = &mut *core;
             if let Some(state) = state {
                 state.cancel(slot.xid, &mut *transport.borrow_mut());
+                if !self.shared.runtime.will_poll() {
+                    transport.borrow_mut().flush();
+                }
             }
         }
         drop(core);

@@ -222,8 +222,9 @@ impl Runtime {
     fn poll_sources(&self) -> bool {
         let inner = &*self.inner;
         let now = self.now();
-        inner.sent.set(false);
         let progress = inner.poll_loop.borrow_mut().turn(now);
+        // A source may have sent something after it let the rest go out, such as the reply to a callback.
+        inner.sent.set(progress);
         if !inner.leaving.borrow().is_empty() {
             inner.leave();
         }
