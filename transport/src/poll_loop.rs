@@ -40,7 +40,8 @@ pub trait PollSource {
     fn poll(&mut self, now: Time) -> bool;
 
     /// Lets what was sent in this turn of the loop go out now. [`PollSource::poll`] and [`PollSource::arm`] do
-    /// that too, so it is called only where neither follows soon. Does nothing by default.
+    /// that too, so it is called only where neither follows soon. Several replies that a server sends in one message wait
+    /// for them all the same. Does nothing by default.
     fn flush(&mut self) {}
 
     /// Asks to be woken through the poll loop. Returns false if there is already something to poll.

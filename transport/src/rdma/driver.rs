@@ -195,7 +195,7 @@ pub(super) struct Driver<E> {
     /// Connections with consumed receives of their own that are not posted again yet.
     reposting: Vec<QpId>,
     /// Connections whose actions are executed at the end of the owner's turn.
-    turn: Vec<QpId>,
+    turn: VecDeque<QpId>,
     /// Connections on which something waits for memory.
     waiting: Vec<QpId>,
     /// Checks for peers that make no progress, at a server.
@@ -227,7 +227,7 @@ impl<E: CallEvent> Driver<E> {
             pool: None,
             slow_senders: SlowSenders::default(),
             reposting: Vec::new(),
-            turn: Vec::new(),
+            turn: VecDeque::new(),
             waiting: Vec::new(),
             progress: progress_timeout.map(ProgressChecks::new),
             give_back_after: None,
@@ -341,7 +341,7 @@ impl<E: CallEvent> Driver<E> {
             return false;
         }
         if !self.turn.contains(&qp) {
-            self.turn.push(qp);
+            self.turn.push_back(qp);
         }
         true
     }
@@ -354,7 +354,7 @@ impl<E: CallEvent> Driver<E> {
 
     /// Removes and returns a connection whose actions are executed now, at the end of the turn.
     pub(super) fn next_of_turn(&mut self) -> Option<QpId> {
-        self.turn.pop()
+        self.turn.pop_front()
     }
 
     /// Passes an event to a connection.

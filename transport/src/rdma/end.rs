@@ -24,7 +24,7 @@ pub(super) trait End {
     fn run(&mut self, qp: QpId);
 
     /// Executes the actions of a connection for which the owner has just done something: at the end of the
-    /// owner's turn, which is the next poll, if several calls or replies can leave in one message, and at
+    /// owner's turn, which is the next poll (at a client also a flush), if several calls or replies can leave in one message, and at
     /// once otherwise.
     #[inline]
     fn run_in_turn(&mut self, qp: QpId) {

@@ -403,6 +403,10 @@ impl ServerTransport for RdmaServer {
     }
 
     fn close(&mut self, conn: ConnectionId) {
+        // Replies of this turn leave before the connection ends.
+        if self.driver.is_in_turn() {
+            self.end_turn();
+        }
         self.driver.close(qp_of(conn));
     }
 
