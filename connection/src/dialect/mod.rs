@@ -19,7 +19,7 @@
 //! recognize its first message by its number then. A version that shares its number with another
 //! one, or is asked for, implements the other methods of [`Negotiable`] too. A client asks by the
 //! first message that the version's extensions send when the connection begins
-//! ([`Extension::connected`](rpcrdma_extension::Extension::connected)), and goes on in the next
+//! ([`Extension::connected`]), and goes on in the next
 //! version if the server does not answer in this one.
 //!
 //! *Sending.* A message without chunks has the header of [`Dialect::encode_plain`], any other call
@@ -118,7 +118,7 @@ pub struct ExtensionHeader {
     /// Whether the message is a call or a reply.
     pub direction: Direction,
     /// The number of the message, one of
-    /// [`Extension::numbers`](rpcrdma_extension::Extension::numbers).
+    /// [`Extension::numbers`].
     pub number: u32,
     /// The fields of the message as XDR.
     pub fields: Bytes,
