@@ -351,8 +351,7 @@ fn what_is_said_of_a_connection_is_what_it_does() {
     for line in [
         "remote invalidation, by this end: no (this end's choice)",
         "bulk data placed by Sends, to the peer: yes (both ends have it)",
-        "bulk data placed by Sends, from the peer: no (the peer said nothing of it, which means \
-         this)",
+        "bulk data placed by Sends, from the peer: no (this end's choice)",
     ] {
         assert!(
             server.iter().any(|said| said == line),
