@@ -14,7 +14,7 @@ use rpcrdma_ext_send_ddp::{
 use rpcrdma_ext_xchar::Characteristic;
 use rpcrdma_extension::layout::{
     BufferSegment, BufferStructure, Frame, Headers, Layout, SegmentFlags, SegmentGroup, lay_out,
-    locate, twice,
+    locate, overlapping_segment,
 };
 use rpcrdma_extension::{
     Action, CallToPlan, Extension, Extensions, Outbox, Property, ReceivedMessage, Refusal,
@@ -319,5 +319,5 @@ fn fits(layout: &Layout, frame: &Frame, headers: &Headers, payload: u64, items: 
         assert!(runs.eq(found));
         all.extend(places);
     }
-    assert_eq!(twice(&all), None);
+    assert_eq!(overlapping_segment(&all), None);
 }
