@@ -379,7 +379,7 @@ class Draft:
         """The costs of the simulation, from where its defaults are."""
         out = ['<table anchor="costs"><name>Costs in the Simulation</name>']
         out.append("<thead><tr><th>what</th><th>cost</th></tr></thead><tbody>")
-        for path, kind in (("rdma/sim/src/costs.rs", "Costs"), ("sim/src/measure/mod.rs", "Setting")):
+        for path, kind in (("rdma/sim/src/costs.rs", "Costs"), ("sim/src/measure/setting.rs", "Setting")):
             text = (repo.ROOT / path).read_text()
             meanings = {name: meaning for meaning, name in re.findall(r"/// (.*)\n    pub (\w+):", text)}
             defaults = text.partition(f"impl Default for {kind}")[2].partition("\n}\n")[0]
