@@ -25,7 +25,7 @@ use crate::variant::Variant;
 pub(crate) const DELAY: Duration = Duration::from_millis(1);
 /// The number of calls per operation and link. The link takes most of their time.
 const COUNT: u32 = 21;
-/// The same where neither the user gave a number nor the network makes the delay: in fifteen turns,
+/// The number of calls where neither the user gave one nor the network makes the delay: in fifteen turns,
 /// a disturbed one or two change neither ratio nor interval.
 const USUAL_COUNT: u32 = 45;
 /// The number of calls over one link before the other has its turn.

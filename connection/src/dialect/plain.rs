@@ -193,7 +193,7 @@ mod tests {
                 && message[0] == whole[payload_at..]
         }
 
-        /// The same in version 2.
+        /// Words that are not those of a plain header are left to the decoder of version 2.
         fn nothing_else_is_recognized_in_version_2(words: Vec<u8>, at: u8, value: u32) -> bool {
             let (mut room, xid) = (BytesMut::new(), 9);
             put_words(&mut room, [xid, 2, 5, 0, 0, 0, 0, 0, xid, 0]);

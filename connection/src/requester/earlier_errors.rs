@@ -22,7 +22,7 @@ impl EarlierErrors {
     }
 
     /// Returns whether an error that has arrived for this XID is about the first attempt of a call.
-    /// It is then counted, and must not end the call.
+    /// Such an error is counted, and must not end the call.
     pub(super) fn take_expected(&mut self, xid: u32) -> bool {
         let Some(at) = self.0.iter().position(|&(expected, _)| expected == xid) else {
             return false;

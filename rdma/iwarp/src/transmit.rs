@@ -1,6 +1,6 @@
 //! Framing of messages as FPDUs in a byte stream, gathered without copying their payload. No I/O.
 //!
-//! What the owner of the device posts in one turn is written to TCP at the end of it, that is at the
+//! Requests that the owner of the device posts in one turn are written to TCP at its end, that is at the
 //! next poll, arm or flush, with one system call for each connection.
 
 use std::collections::VecDeque;

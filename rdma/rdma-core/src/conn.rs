@@ -130,7 +130,7 @@ pub(super) struct Conn {
     pub(super) phase: Phase,
     pub(super) sizes: Sizes,
     pub(super) sends: SendQueue,
-    /// Those of `sends` that the device has not been given yet. They were posted in this turn of the owner.
+    /// The requests among `sends` that this turn of the owner has posted and the device has not been given yet.
     pub(super) batch: Batch,
     /// Whether the connection is in the list of those with such requests.
     pub(super) holds: bool,
