@@ -138,7 +138,7 @@ impl Setting {
     /// Reads a value.
     ///
     /// # Errors
-    /// It is written wrongly or not within the bounds, which the text says.
+    /// A value that is written wrongly or is out of bounds, as the text says.
     pub fn parse(&self, text: &str) -> Result<u64, String> {
         let value = self.unit.parse(text);
         let within = value.and_then(|value| match self.can_be(value) {
