@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// The pieces of a byte string, in order, as needed for a gather list.
 pub type Segments = SmallVec<[Bytes; 2]>;
@@ -12,9 +12,22 @@ pub type Segments = SmallVec<[Bytes; 2]>;
 /// no allocation; an item that was received into several receive segments has a piece for each.
 ///
 /// Two values are equal if their bytes are equal, however they are divided into pieces.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Bulk {
     pieces: SmallVec<[Bytes; 1]>,
+}
+
+impl Clone for Bulk {
+    /// Clones the handles of the pieces without copying bytes. The common case of one piece is handled
+    /// apart because it is cheaper.
+    fn clone(&self) -> Self {
+        Self {
+            pieces: match &self.pieces[..] {
+                [only] => smallvec![only.clone()],
+                pieces => pieces.iter().cloned().collect(),
+            },
+        }
+    }
 }
 
 impl Bulk {

@@ -220,9 +220,9 @@ impl<'m> Decoder<'m> {
         self.is_clear(len).then_some(self.current.get(..len)?)
     }
 
-    /// Returns the next bytes, as many as lie in one segment, without consuming them: none if a bulk
-    /// item with a position is still to come. Lets a caller decode a structure of many values with
-    /// few checks, and fall back to step-by-step decoding if it does not lie there as a whole.
+    /// Returns the next bytes, as many as lie in one segment, without consuming them: none if a
+    /// bulk item with a position is still to come. Lets a caller decode a structure of many values
+    /// with few checks, and fall back to step-by-step decoding if it does not lie there as a whole.
     #[inline]
     #[must_use]
     pub fn in_one_piece(&self) -> &'m [u8] {
@@ -436,11 +436,30 @@ impl<'m> Decoder<'m> {
         Ok(bulk)
     }
 
-    fn bulk_here(&mut self, max: u32) -> Result<Bulk, DecodeError> {
+    /// Decodes the length word of variable-length DDP-eligible opaque data of at most `max` bytes,
+    /// and returns the item that holds the data, or `None` if the data is in the payload.
+    #[inline]
+    fn eligible(&mut self, max: u32) -> Result<(u32, Option<&'m BulkItem>), DecodeError> {
         let len = self.length(max)?;
-        match self.item_here()? {
-            Some(item) => self.take_item(u64::from(len), item),
-            None => self.bulk_fixed(len as usize),
+        let Some(item) = self.message.items().get(self.item) else {
+            return Ok((len, None));
+        };
+        if matches!(item.position, Position::At(_)) {
+            return Ok((len, self.item_here()?));
+        }
+        match (len, item.data.len()) {
+            // RFC 8166 does not say whether an empty opaque consumes a chunk. If the responder
+            // thinks that it does, the unused chunk was meant for it; otherwise the unused chunk
+            // comes after all used ones.
+            (0, 0) => Ok((len, Some(item))),
+            // The empty opaque consumes no chunk; this chunk belongs to a later item.
+            (0, _) => Ok((len, None)),
+            (_, 0) if item.position == Position::InOrderOrInline => {
+                self.item += 1;
+                Ok((len, None))
+            }
+            (_, 0) => Err(DecodeError::NotReduced(len)),
+            _ => Ok((len, Some(item))),
         }
     }
 
@@ -450,43 +469,92 @@ impl<'m> Decoder<'m> {
     /// came back unused (RFC 8166, section 6.1), unless the item is
     /// [`Position::InOrderOrInline`].
     pub fn bulk(&mut self, max: u32) -> Result<Bulk, DecodeError> {
-        let Some(item) = self.message.items().get(self.item) else {
-            return self.bulk_here(max);
-        };
-        if matches!(item.position, Position::At(_)) {
-            return self.bulk_here(max);
+        match self.eligible(max)? {
+            (len, Some(item)) => self.take_item(u64::from(len), item),
+            (len, None) => self.bulk_fixed(len as usize),
         }
-        match (self.length(max)?, item.data.len()) {
-            // RFC 8166 does not say whether an empty opaque consumes a chunk. If the responder
-            // thinks that it does, the unused chunk was meant for it; otherwise the unused chunk
-            // comes after all used ones.
-            (0, 0) => {
-                self.item += 1;
-                Ok(Bulk::new())
+    }
+
+    /// Passes DDP-eligible opaque data as [`Decoder::bulk`] does, without making it an item.
+    /// Returns its length; the item that holds it, or `None` if it is in the payload; and whether
+    /// its round-up is zeroes, as it should be.
+    pub(crate) fn skip_bulk(&mut self) -> Result<(u32, Option<&'m BulkItem>, bool), DecodeError> {
+        let (len, item) = self.eligible(u32::MAX)?;
+        let mut round_up = [0; 3];
+        match item {
+            Some(item) => {
+                self.check_length(u64::from(len), item)?;
+                self.pass_item(u64::from(len));
+                // An item may include its round-up.
+                let extra = item.data.len() - len as usize;
+                let pieces = item.data.pieces().iter().rev();
+                let from_end = pieces.flat_map(|piece| piece.iter().rev());
+                for (byte, &found) in round_up[..extra].iter_mut().rev().zip(from_end) {
+                    *byte = found;
+                }
             }
-            // The empty opaque consumes no chunk; this chunk belongs to a later item.
-            (0, _) => Ok(Bulk::new()),
-            (len, 0) if item.position == Position::InOrderOrInline => {
-                self.item += 1;
-                self.bulk_fixed(len as usize)
+            None => {
+                self.need(padded(u64::from(len)))?;
+                self.skip(u64::from(len))?;
+                self.fill(&mut round_up[..pad(u64::from(len)) as usize]);
             }
-            (len, 0) => Err(DecodeError::NotReduced(len)),
-            (len, _) => self.take_item(u64::from(len), item),
         }
+        Ok((len, item, round_up == [0; 3]))
+    }
+
+    /// Passes the next `len` bytes of the payload without looking at them.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if fewer are left.
+    #[inline]
+    pub fn skip(&mut self, len: u64) -> Result<(), DecodeError> {
+        if len > self.current.len() as u64 {
+            self.need(len)?;
+        }
+        let mut left = len;
+        while left > 0 {
+            let here = left.min(self.current.len() as u64);
+            self.pass(here as usize);
+            left -= here;
+        }
+        Ok(())
+    }
+
+    /// Passes variable-length opaque data that is not DDP-eligible, and returns its length.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if fewer bytes are left, or if a bulk item is at this position.
+    #[inline]
+    pub fn skip_opaque(&mut self) -> Result<u32, DecodeError> {
+        let len = self.opaque_length(u32::MAX)?;
+        self.skip(padded(u64::from(len)))?;
+        Ok(len)
     }
 
     /// Takes `item` as the content of an opaque of `expected` bytes. The item may include its
     /// round-up (RFC 8166, section 3.4.5.2).
     fn take_item(&mut self, expected: u64, item: &BulkItem) -> Result<Bulk, DecodeError> {
+        self.check_length(expected, item)?;
         let mut data = item.data.clone();
-        let got = data.len() as u64;
+        data.truncate(expected as usize);
+        self.pass_item(expected);
+        Ok(data)
+    }
+
+    #[inline]
+    fn check_length(&self, expected: u64, item: &BulkItem) -> Result<(), DecodeError> {
+        let got = item.data.len() as u64;
         if got != expected && got != padded(expected) {
             return Err(DecodeError::BulkLength { expected, got });
         }
-        data.truncate(expected as usize);
+        Ok(())
+    }
+
+    /// Advances past the current item, which has `len` bytes.
+    #[inline]
+    fn pass_item(&mut self, len: u64) {
         self.item += 1;
-        self.position += padded(expected);
-        Ok(data)
+        self.position += padded(len);
     }
 
     /// Ends decoding: neither payload nor bulk items may be left.

@@ -1,4 +1,4 @@
-//! XDR (RFC 4506) and ONC RPC (RFC 5531), without I/O.
+//! XDR (RFC 4506) and ONC RPC (RFC 5531), without I/O, and the messages of rpcbind (RFC 1833).
 //!
 //! The unit of work above every transport is a [`Message`]: an XDR stream whose bulk data items
 //! are kept apart, each at its position in the stream. [`Encoder`] makes one, [`Decoder`] reads
@@ -32,9 +32,12 @@ mod auth;
 mod bulk;
 mod decode;
 mod encode;
+mod extras;
 mod header;
 mod message;
 pub mod record;
+mod reduction;
+pub mod rpcbind;
 
 pub use auth::{
     AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthStat, AuthSys, Credential, MAX_AUTH_BYTES, MAX_GIDS,
@@ -43,11 +46,13 @@ pub use auth::{
 pub use bulk::{Bulk, Segments};
 pub use decode::{Cursor, DecodeError, Decoder};
 pub use encode::{Encoder, put_words};
+pub use extras::Extras;
 pub use header::{
     AcceptStatus, CALL, CallDecodeError, CallHeader, REPLY, RPC_VERSION, ReplyBody, ReplyHeader,
     peek_start, peek_xid,
 };
 pub use message::{BulkItem, Message, Position};
+pub use reduction::Reduction;
 
 /// Returns the number of zero bytes that bring `len` to a multiple of four (RFC 4506, section 3).
 #[must_use]

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
 
-use crate::{Bulk, Segments, pad, padded};
+use crate::{Bulk, Extras, Segments, pad, padded};
 
 /// Pieces shorter than this many bytes are copied into their neighbour.
 const SHORT: usize = 256;
@@ -39,18 +39,28 @@ pub struct BulkItem {
 /// An XDR stream with its bulk items kept apart.
 ///
 /// `payload` is the reduced stream: each item's bytes and round-up are removed from it. `items` are
-/// in stream order.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// in stream order. Messages are equal if these are: `extras` are no part of the stream.
+#[derive(Debug, Default)]
 pub struct Message {
     payload: Segments,
     items: Vec<BulkItem>,
+    extras: Extras,
 }
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        self.payload == other.payload && self.items == other.items
+    }
+}
+
+impl Eq for Message {}
 
 impl Clone for Message {
     fn clone(&self) -> Self {
         Self {
             payload: clone_segments(&self.payload),
             items: self.items.clone(),
+            extras: self.extras.clone(),
         }
     }
 }
@@ -72,6 +82,7 @@ impl Message {
         Self {
             payload,
             items: items.into_iter().collect(),
+            extras: Extras::NONE,
         }
     }
 
@@ -85,8 +96,29 @@ impl Message {
     #[must_use]
     #[inline]
     pub fn without_items(payload: Segments) -> Self {
-        let items = Vec::new();
-        Self { payload, items }
+        Self {
+            payload,
+            items: Vec::new(),
+            extras: Extras::NONE,
+        }
+    }
+
+    /// Replaces the values that accompany the message.
+    #[must_use]
+    pub fn with_extras(self, extras: Extras) -> Self {
+        Self { extras, ..self }
+    }
+
+    /// Returns the values that accompany the message.
+    #[must_use]
+    #[inline]
+    pub fn extras(&self) -> &Extras {
+        &self.extras
+    }
+
+    /// Returns the values that accompany the message, to attach one.
+    pub fn extras_mut(&mut self) -> &mut Extras {
+        &mut self.extras
     }
 
     /// Returns the reduced stream.
@@ -155,6 +187,47 @@ impl Message {
         }
     }
 
+    /// Calls `each` with the pieces of the whole stream, in order: that of [`Message::gather`] with all items
+    /// put back into it, without handles of its own. No piece is empty.
+    pub fn for_each_piece<'a>(&'a self, mut each: impl FnMut(&'a [u8])) {
+        let mut each = |piece: &'a [u8]| {
+            if !piece.is_empty() {
+                each(piece);
+            }
+        };
+        let mut segments = self.payload.iter();
+        let mut head: &[u8] = segments.next().map_or(&[], |first| first);
+        // As in `gather`.
+        let (mut at, mut reduced) = (0u64, 0u64);
+        for item in &self.items {
+            let Position::At(position) = item.position else {
+                continue;
+            };
+            let split = u64::from(position).saturating_sub(reduced);
+            let len = item.data.len() as u64;
+            reduced += padded(len);
+            while at < split {
+                let room = usize::try_from(split - at).unwrap_or(usize::MAX);
+                let (before, behind) = head.split_at(room.min(head.len()));
+                at += before.len() as u64;
+                each(before);
+                head = behind;
+                if head.is_empty() {
+                    let Some(next) = segments.next() else { break };
+                    head = next;
+                }
+            }
+            for piece in item.data.pieces() {
+                each(piece);
+            }
+            each(&ZEROES[..pad(len) as usize]);
+        }
+        each(head);
+        for segment in segments {
+            each(segment);
+        }
+    }
+
     /// Returns the stream as a gather list, without copying. The items for which `inline(index)`
     /// returns true are put back into the stream with their round-up; the others stay reduced.
     ///
@@ -163,12 +236,15 @@ impl Message {
     #[must_use]
     pub fn gather(&self, mut inline: impl FnMut(usize) -> bool) -> Segments {
         let mut out = Segments::new();
-        if self.items.is_empty() {
+        let mut items = self.items.iter().enumerate();
+        let first =
+            items.find(|&(index, item)| matches!(item.position, Position::At(_)) && inline(index));
+        let Some((first, _)) = first else {
             for segment in self.payload.iter().filter(|segment| !segment.is_empty()) {
                 out.push(segment.clone());
             }
             return out;
-        }
+        };
         // `at` is an offset in the payload; `reduced` is the number of bytes that earlier items
         // have removed from the stream.
         let (mut at, mut reduced) = (0u64, 0u64);
@@ -180,7 +256,7 @@ impl Message {
             };
             let split = u64::from(position).saturating_sub(reduced);
             reduced += padded(item.data.len() as u64);
-            if !inline(index) {
+            if index < first || (index > first && !inline(index)) {
                 continue;
             }
             while let Some(segment) = &mut head {

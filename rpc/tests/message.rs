@@ -120,6 +120,16 @@ fn cut(payload: &[u8], at: &[usize]) -> Segments {
     at.into_iter().map(&mut piece).collect()
 }
 
+/// Returns the whole stream from its pieces, none of which may be empty.
+fn pieces(message: &Message) -> Vec<u8> {
+    let mut all = Vec::new();
+    message.for_each_piece(|piece| {
+        assert!(!piece.is_empty());
+        all.extend_from_slice(piece);
+    });
+    all
+}
+
 quickcheck! {
     fn values_decode_however_the_payload_is_divided(values: Vec<Value>, at: Vec<usize>) -> bool {
         let message = encode(&values, true);
@@ -133,7 +143,9 @@ quickcheck! {
         let cut = cut(&message.payload().concat(), &at);
         let message = Message::new(cut, message.items().iter().cloned());
         let plain = plain(&values);
-        message.stream_len() == plain.len() as u64 && message.gather(|_| true).concat() == plain
+        message.stream_len() == plain.len() as u64
+            && message.gather(|_| true).concat() == plain
+            && pieces(&message) == plain
     }
 
     fn gathering_some_items_leaves_the_positions_of_the_others_right(
@@ -213,7 +225,11 @@ quickcheck! {
         let items_len: usize = items.iter().map(|item| padded(item.data.len() as u64) as usize).sum();
         let broken = Message::new(cut(&payload, &flips), items);
         // Decoded data is never longer than the input.
-        let gathered = broken.gather(|_| true).concat().len();
+        let gathered = broken.gather(|_| true).concat();
+        if pieces(&broken) != gathered {
+            return false;
+        }
+        let gathered = gathered.len();
         let decoded = decode(&values, &broken).map_or(0, |values| plain(&values).len());
         gathered == payload.len() + items_len && decoded <= gathered
     }
@@ -606,4 +622,28 @@ quickcheck! {
             && cut.pieces().iter().all(|piece| !piece.is_empty())
             && one.to_bytes() == whole
     }
+}
+
+/// Values of different types are kept beside each other, and only those who hold the message see them.
+#[test]
+fn values_accompany_a_message_through_headers_and_clones() {
+    let mut message = Message::from_payload(Bytes::from_static(b"args"));
+    assert!(message.extras().is_empty());
+    let without = message.clone();
+    message.extras_mut().insert(7_u32);
+    message.extras_mut().insert("a name");
+    message.prepend(Bytes::from_static(b"head"));
+    let clone = message.clone();
+    message.extras_mut().insert(8_u32);
+    for (message, number) in [(&message, 8), (&clone, 7)] {
+        assert_eq!(message.extras().get::<u32>(), Some(&number));
+        assert_eq!(message.extras().get::<&str>(), Some(&"a name"));
+        assert_eq!(message.extras().get::<u64>(), None);
+    }
+    assert!(without.extras().is_empty());
+    let moved = without.clone().with_extras(clone.extras().clone());
+    assert_eq!(moved.extras().get::<u32>(), Some(&7));
+    // They are no part of the stream.
+    assert_eq!(moved, without);
+    assert_eq!(size_of_val(message.extras()), size_of::<usize>());
 }
