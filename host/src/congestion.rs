@@ -5,9 +5,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
@@ -84,11 +85,47 @@ pub fn begin_connect(
     remote: SocketAddr,
     congestion: Option<&CongestionControl>,
 ) -> io::Result<TcpStream> {
+    connecting(remote, congestion, |_| Ok(()))
+}
+
+/// Begins to connect to `remote` like [`begin_connect`], from this port of the host. When the socket is
+/// closed, the connection is reset, so that the port is free for the next connection at once: it does
+/// not stay in TIME_WAIT, and data that has not left is discarded.
+///
+/// # Errors
+/// The error of the operating system, among others `AddrInUse` and `AddrNotAvailable` if another socket
+/// or an earlier connection to `remote` has the port, and `PermissionDenied` if this process may not
+/// use it.
+pub fn begin_connect_from(
+    port: u16,
+    remote: SocketAddr,
+    congestion: Option<&CongestionControl>,
+) -> io::Result<TcpStream> {
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    connecting(remote, congestion, |socket| {
+        // The port may have connections to other hosts, and some in TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        // With those of Linux's client too, which has this option.
+        socket.set_reuse_port(true)?;
+        socket.set_linger(Some(Duration::ZERO))?;
+        socket.bind(&SocketAddr::new(any, port).into())
+    })
+}
+
+fn connecting(
+    remote: SocketAddr,
+    congestion: Option<&CongestionControl>,
+    prepare: impl FnOnce(&Socket) -> io::Result<()>,
+) -> io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(remote), kind, Some(Protocol::TCP))?;
     if let Some(congestion) = congestion {
         congestion.set(&socket)?;
     }
+    prepare(&socket)?;
     match socket.connect(&remote.into()) {
         Err(error) if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) => Err(error),
         _ => Ok(socket.into()),
@@ -152,5 +189,29 @@ mod tests {
         for name in ["", "sixteen-letters-", "two words", "nul\0", "a/b"] {
             assert!(name.parse::<CongestionControl>().is_err(), "{name:?}");
         }
+    }
+
+    /// Two connections to one server cannot have a port together, and it is free as soon as the first one is
+    /// closed, by whichever end.
+    #[test]
+    fn a_port_that_was_asked_for_is_free_again_when_its_connection_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        for server_first in [true, false, true, false] {
+            let first = begin_connect_from(port, address, None).unwrap();
+            let (accepted, peer) = listener.accept().unwrap();
+            assert_eq!(peer.port(), port);
+            let second = begin_connect_from(port, address, None).unwrap_err();
+            assert_eq!(second.kind(), io::ErrorKind::AddrNotAvailable);
+            match server_first {
+                true => drop((accepted, first)),
+                false => drop((first, accepted)),
+            }
+        }
+        let listening = begin_connect_from(address.port(), address, None).unwrap_err();
+        assert_eq!(listening.kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -4,8 +4,8 @@
 //! * [`LoopSeat`]: the spread of connections over the loops of a server.
 //! * [`CountedMutex`] and [`CountedRwLock`]: locks that count how often a thread had to wait.
 //! * [`limited!`]: log messages that a peer can cause, of which a few per minute are shown.
-//! * [`CongestionControl`], [`begin_connect`], [`keep_alive()`], [`lengthen_backlog`] and
-//!   [`bound_send_buffer`]: options of TCP sockets.
+//! * [`CongestionControl`], [`begin_connect`], [`begin_connect_from`], [`keep_alive()`],
+//!   [`lengthen_backlog`] and [`bound_send_buffer`]: options of TCP sockets.
 //!
 //! ```
 //! use rpcrdma_host::Budget;
@@ -30,7 +30,7 @@ mod send_buffer;
 
 pub use backlog::lengthen_backlog;
 pub use budget::{Account, Budget, Charge, GUARANTEED, PER_CALL};
-pub use congestion::{CongestionControl, begin_connect};
+pub use congestion::{CongestionControl, begin_connect, begin_connect_from};
 pub use contention::{CountedMutex, CountedRwLock, LockCounter, contended_locks};
 pub use keep_alive::keep_alive;
 pub use log_limit::LogLimit;
