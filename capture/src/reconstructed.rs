@@ -446,7 +446,7 @@ impl<D: fmt::Debug, T> fmt::Debug for Reconstructed<D, T> {
 impl<D: Device, T: Tap> Device for Reconstructed<D, T> {
     rdma::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll flush arm next_deadline listen
-        local_address carrier close_listener disconnect abort give_back post_receive
+        local_address carrier close_listener disconnect abort ending give_back post_receive
         shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {

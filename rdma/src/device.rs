@@ -235,6 +235,17 @@ pub enum ConnectError {
     Protocol(String),
 }
 
+/// The state of the connections that this end has disconnected ([`Device::ending`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Nothing.
+    Ended,
+    /// All was sent. At least one waits for its peer, which may not have received the last of it.
+    WaitsForPeers,
+    /// At least one sends what was posted.
+    Sending,
+}
+
 /// The reason why a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -487,6 +498,9 @@ pub struct Counters {
     pub wire_bytes_sent: u64,
     /// Bytes received by this device, including all framing.
     pub wire_bytes_received: u64,
+    /// System calls by which a device that is software moved bytes, or found that it could not. Waiting for
+    /// readiness is the poll loop's.
+    pub system_calls: u64,
 }
 
 impl std::iter::Sum for Counters {
@@ -505,6 +519,7 @@ impl std::iter::Sum for Counters {
             copied_bytes: sum.copied_bytes + one.copied_bytes,
             wire_bytes_sent: sum.wire_bytes_sent + one.wire_bytes_sent,
             wire_bytes_received: sum.wire_bytes_received + one.wire_bytes_received,
+            system_calls: sum.system_calls + one.system_calls,
         })
     }
 }
@@ -618,7 +633,7 @@ pub trait Device {
     fn reject(&mut self, request: RequestId, private_data: &[u8]) -> Result<(), DeviceError>;
 
     /// Ends the connection gracefully: posted requests are sent first. [`Event::Disconnected`]
-    /// follows.
+    /// follows. That takes as long as the peer takes to accept them; [`Device::abort`] ends it before.
     fn disconnect(&mut self, qp: QpId);
 
     /// Ends the connection at once. [`Event::Disconnected`] follows.
@@ -628,6 +643,13 @@ pub trait Device {
     /// that it took from a shared receive queue and that no completion has returned are freed with
     /// it; [`Device::posted_shared_receives`] tells how many are left.
     fn destroy(&mut self, qp: QpId);
+
+    /// Returns what the connections that this end has disconnected still do. A program that drops the device
+    /// before they have [`Ending::Ended`] may cut off what it sent last. `Ended` by default, for a device
+    /// that reports [`Event::Disconnected`] only then.
+    fn ending(&self) -> Ending {
+        Ending::Ended
+    }
 
     /// Frees memory that the device needed for earlier traffic of these queue pairs, which have been quiet for a
     /// while, and of all together. Returns the number of bytes freed. Does nothing by default, for a device whose

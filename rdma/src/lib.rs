@@ -48,14 +48,15 @@ mod tap;
 mod time;
 
 pub mod middleware;
+pub mod trace;
 
 pub use carrier::Carrier;
 pub use class_costs::ClassCosts;
 pub use device::{
     AcceptOptions, Attributes, Completion, ConnectError, ConnectOptions, ConnectRequest, Counters,
-    Device, DeviceError, Disconnect, Event, Failed, Gather, ListenerId, PostError, QpId, Region,
-    RemoteSegment, RequestId, SendWr, SharedReceives, SharedReceivesId, Stag, Success, WhenEmpty,
-    WorkError, WrId,
+    Device, DeviceError, Disconnect, Ending, Event, Failed, Gather, ListenerId, PostError, QpId,
+    Region, RemoteSegment, RequestId, SendWr, SharedReceives, SharedReceivesId, Stag, Success,
+    WhenEmpty, WorkError, WrId,
 };
 pub use id_map::{IdHasher, IdMap};
 pub use mem::{ALIGNMENT, Buf, Pool, PoolExhausted, Registrar};

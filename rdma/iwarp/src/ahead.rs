@@ -11,7 +11,10 @@
 //! Only memory whose content is still undefined is used for this: the rest of an RDMA Read's sink,
 //! the rest of a posted receive, and the part of a region above everything that the peer has
 //! written since it was registered. For a receive of several buffers only the next header is read
-//! ahead, or whole messages that are like the ones before them ([`super::pattern`]).
+//! ahead, or whole messages that are like the ones before them ([`super::pattern`]). The beginnings of other regions
+//! are used where RDMA Writes are predicted ([`super::train`]).
+
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -20,6 +23,7 @@ use super::memory::{Memory, Target};
 use super::mpa;
 use super::pattern::{self, Lengths};
 use super::terminate::Code;
+use super::train::Expected;
 use rdma::{Places, Scatter};
 
 /// Maximum number of segments of one message read ahead.
@@ -39,11 +43,13 @@ const HEADER: usize = mpa::LENGTH_FIELD + ddp::UNTAGGED;
 /// Room in bytes behind the last predicted segment if its message is likely to end there, because a
 /// short message may follow.
 const AFTER_MESSAGE: usize = 2048;
+/// Length in bytes of all gaps without Sends.
+const USUAL_BUFFER: usize = MOST_GAPS * LONGEST_GAP + AFTER_MESSAGE;
 
 /// A piece of the received bytes, in the order of the stream.
 pub(super) enum Piece {
-    /// A few bytes to be parsed.
-    Look(SmallVec<[u8; 64]>),
+    /// A few bytes to be parsed: those of [`Ahead::gap`].
+    Look(Range<usize>),
     /// Many bytes to be parsed: all that are left.
     Rest,
     /// Payload that was received in its predicted place.
@@ -60,7 +66,8 @@ pub(super) enum Piece {
 
 /// The plan for one read, and the received bytes.
 pub(super) struct Ahead {
-    buffer: Box<[u8; MOST_GAPS * LONGEST_GAP + AFTER_MESSAGE]>,
+    /// The gaps. It is longer once RDMA Writes were predicted, as there are Sends between these.
+    buffer: Vec<u8>,
     /// Place of the first predicted payload.
     target: Target,
     /// If the plan begins inside a segment, so that no gap comes first: the number of payload bytes of that segment
@@ -68,17 +75,20 @@ pub(super) struct Ahead {
     begun: Option<usize>,
     /// Lengths of the predicted payloads.
     sizes: SmallVec<[usize; MOST]>,
-    /// Index of the first predicted payload that is a whole Send with a receive of its own, as all behind it are.
+    /// Index of the first predicted payload that is a whole message with memory of its own, as all behind it are.
     /// There is none if it is the number of payloads.
     whole: usize,
-    /// Length of each gap but the last, bytes.
+    /// Places of the payloads if these are whole RDMA Writes. Otherwise there are none, and whole messages are Sends.
+    writes: Vec<Target>,
+    /// Length of the first gap and of each other one but the last, bytes.
+    first_gap: usize,
     gap: usize,
     /// Length of the last buffer, bytes: a gap, or more if the message is likely to end there.
     last_room: usize,
     /// Number of segments to predict at present: doubled after a success and reset to one after a
     /// failure, so that a peer with irregular messages costs little.
     depth: usize,
-    /// Number of whole Sends to predict at present: more after a read that filled all its buffers, fewer after
+    /// Number of whole messages to predict at present: more after a read that filled all its buffers, fewer after
     /// [`FEW`] reads in a row that filled less than a quarter of them. So one call in flight has none.
     messages: usize,
     /// Number of such reads.
@@ -92,11 +102,13 @@ pub(super) struct Ahead {
 impl Ahead {
     pub(super) fn new() -> Self {
         Self {
-            buffer: Box::new([0; MOST_GAPS * LONGEST_GAP + AFTER_MESSAGE]),
+            buffer: vec![0; USUAL_BUFFER],
             target: Target::Nowhere,
             begun: None,
             sizes: SmallVec::new(),
             whole: 0,
+            writes: Vec::new(),
+            first_gap: 0,
             gap: 0,
             last_room: 0,
             depth: 1,
@@ -124,7 +136,8 @@ impl Ahead {
         self.target = target.shifted(payload);
         self.begun = None;
         self.gap = mpa::padding(header + payload) + mpa::CRC_FIELD + mpa::LENGTH_FIELD + header;
-        self.sizes.clear();
+        self.first_gap = self.gap;
+        self.clear();
         let mut room = memory.room_at(self.target);
         // For a receive of several buffers it is not known where a message ends, and data of the
         // next message for later buffers must not be copied. So only the next header is read ahead.
@@ -149,12 +162,49 @@ impl Ahead {
         self.sizes.iter().sum()
     }
 
+    /// Forgets what was predicted.
+    fn clear(&mut self) {
+        self.sizes.clear();
+        self.writes.clear();
+    }
+
     /// Returns how many Sends of these lengths to predict behind another one.
     #[inline]
     pub(super) fn further(&self, of: Lengths) -> usize {
         match of.first == of.total {
-            true => self.messages.min(MOST_MESSAGE_BYTES / of.total.max(1)),
+            true => self.further_of(of.total),
             false => 0,
+        }
+    }
+
+    /// Returns how many messages with this payload to predict behind another one.
+    #[inline]
+    pub(super) fn further_of(&self, payload: usize) -> usize {
+        self.messages.min(MOST_MESSAGE_BYTES / payload.max(1))
+    }
+
+    /// Plans a read of whole RDMA Writes to `places`, and of `behind` bytes after their end. `first_gap` is the number of
+    /// bytes before the payload of the first one.
+    pub(super) fn plan_writes(
+        &mut self,
+        of: Expected,
+        first_gap: usize,
+        places: impl Iterator<Item = Target>,
+        behind: usize,
+    ) {
+        self.begun = None;
+        (self.first_gap, self.gap) = (first_gap, of.gap);
+        self.clear();
+        self.writes.extend(places);
+        let count = self.writes.len();
+        self.sizes
+            .extend(std::iter::repeat_n(of.last.payload, count));
+        self.whole = 0;
+        self.last_room = AFTER_MESSAGE.min(behind);
+        (self.left, self.next) = (0, 0);
+        let needed = count * self.gap + self.last_room;
+        if self.buffer.len() < needed {
+            self.buffer.resize(needed, 0);
         }
     }
 
@@ -162,7 +212,8 @@ impl Ahead {
     pub(super) fn plan_messages(&mut self, of: Lengths, count: usize, behind: usize) {
         self.begun = None;
         self.set_gap(of);
-        self.sizes.clear();
+        self.first_gap = self.gap;
+        self.clear();
         self.whole = 0;
         self.sizes.extend(std::iter::repeat_n(of.total, count));
         self.last_room = AFTER_MESSAGE.min(behind);
@@ -180,7 +231,8 @@ impl Ahead {
         self.target = Target::Receive { at: head };
         self.begun = Some(head);
         self.set_gap(of);
-        self.sizes.clear();
+        self.first_gap = 0;
+        self.clear();
         self.sizes.push(of.first - head);
         let mut left = of.total - of.first;
         while left > 0 && self.sizes.len() < MOST {
@@ -194,29 +246,33 @@ impl Ahead {
             self.gap
         };
         self.whole = self.sizes.len();
-        self.sizes.extend(std::iter::repeat_n(of.total, further));
+        if further > 0 {
+            self.sizes.extend(std::iter::repeat_n(of.total, further));
+        }
         (self.left, self.next) = (0, 1);
     }
 
     /// Passes the buffers of the read to `push`: the gaps, and the predicted memory. `payloads` is that of the
-    /// message in progress, or of the one that begins, and `receives` are those of whole Sends.
+    /// message in progress, or of the one that begins, and `others` are those of whole messages.
     pub(super) fn push<'a>(
         &'a mut self,
         mut payloads: Places<'a>,
-        receives: impl IntoIterator<Item = &'a mut Scatter>,
+        others: impl IntoIterator<Item = Places<'a>>,
         mut push: impl FnMut(&'a mut [u8]),
     ) {
-        let mut receives = receives.into_iter();
+        let mut others = others.into_iter();
         let mut gaps = &mut self.buffer[..];
         for (index, size) in self.sizes.iter().enumerate() {
             let (gap, other_gaps) = gaps.split_at_mut(self.gap);
-            if index > 0 || self.begun.is_none() {
-                push(gap);
+            match index {
+                0 if self.begun.is_some() => {}
+                0 => push(&mut gap[..self.first_gap]),
+                _ => push(gap),
             }
             if index < self.whole {
                 payloads.take(*size, &mut push);
-            } else if let Some(receive) = receives.next() {
-                receive.places(0).take(*size, &mut push);
+            } else if let Some(mut places) = others.next() {
+                places.take(*size, &mut push);
             }
             gaps = other_gaps;
         }
@@ -231,12 +287,39 @@ impl Ahead {
 
     /// Returns the length of all buffers of the plan.
     pub(super) fn asked(&self) -> usize {
-        let gaps = self.sizes.len() - usize::from(self.begun.is_some());
+        let gaps = match self.sizes.len() {
+            0 => 0,
+            payloads => self.first_gap + (payloads - 1) * self.gap,
+        };
         let payload: usize = self.sizes.iter().sum();
-        payload + gaps * self.gap + self.last_room
+        payload + gaps + self.last_room
     }
 
-    /// Adapts the number of whole Sends to predict to the last read. `full` says whether it filled all buffers.
+    /// Returns what follows the payload if the plan is a message in one segment that begins elsewhere, and exactly
+    /// that and these `trailer` bytes were received.
+    #[inline]
+    pub(super) fn only_message(&self, trailer: usize) -> Option<&[u8]> {
+        let is_only = self.begun.is_some() && self.sizes.len() == 1;
+        let is_whole = is_only && self.left == self.sizes[0] + trailer;
+        is_whole.then(|| &self.buffer[self.gap..][..trailer])
+    }
+
+    /// Drops the received bytes that have not been returned, as they were used.
+    #[inline]
+    pub(super) fn drop_received(&mut self) {
+        self.left = 0;
+    }
+
+    /// Returns the length of the gap before a payload, bytes.
+    #[inline]
+    fn gap_before(&self, index: usize) -> usize {
+        match index {
+            0 => self.first_gap,
+            _ => self.gap,
+        }
+    }
+
+    /// Adapts the number of whole messages to predict to the last read. `full` says whether it filled all buffers.
     #[inline]
     pub(super) fn adapt(&mut self, full: bool) {
         if full {
@@ -264,10 +347,7 @@ impl Ahead {
     ) -> Vec<u8> {
         let mut before = 0;
         for index in 0..self.sizes.len() {
-            let gap = match self.begun {
-                Some(_) if index == 0 => 0,
-                _ => self.gap,
-            };
+            let gap = self.gap_before(index);
             if self.left < before + gap {
                 break;
             }
@@ -334,8 +414,9 @@ impl Ahead {
                 let len = size.min(self.left);
                 self.left -= len;
                 self.next += 1;
+                let write = self.writes.get(index).copied();
                 return Some(Piece::Placed {
-                    target: Target::Receive { at: 0 },
+                    target: write.unwrap_or(Target::Receive { at: 0 }),
                     segment: size,
                     len,
                 });
@@ -360,13 +441,44 @@ impl Ahead {
             }
             return Some(Piece::Rest);
         }
-        let len = self.gap.min(self.left);
+        let len = self.gap_before(index).min(self.left);
         let at = index * self.gap;
         self.left -= len;
         self.next += 1;
-        Some(Piece::Look(SmallVec::from_slice(
-            &self.buffer[at..at + len],
-        )))
+        Some(Piece::Look(at..at + len))
+    }
+
+    /// Returns the bytes of a [`Piece::Look`].
+    pub(super) fn gap(&self, bytes: Range<usize>) -> &[u8] {
+        &self.buffer[bytes]
+    }
+
+    /// Returns whether the plan is of RDMA Writes.
+    #[inline]
+    pub(super) fn is_of_writes(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// Returns whether the next piece is the payload of an RDMA Write of this length to `target`.
+    #[inline]
+    pub(super) fn is_next_write(&self, target: Target, payload: usize) -> bool {
+        let (index, is_payload) = (self.next / 2, self.next % 2 == 1);
+        is_payload
+            && self.writes.get(index) == Some(&target)
+            && self.sizes.get(index) == Some(&payload)
+    }
+
+    /// Frees memory that the prediction of RDMA Writes needed, and returns the number of bytes freed.
+    pub(super) fn give_back(&mut self) -> usize {
+        if self.left > 0 || self.buffer.len() <= USUAL_BUFFER {
+            return 0;
+        }
+        let freed = self.buffer.len() - USUAL_BUFFER + self.writes.capacity() * size_of::<Target>();
+        self.buffer = vec![0; USUAL_BUFFER];
+        self.writes = Vec::new();
+        // `sizes` described a plan with the old gaps; nothing of it is left to be parsed.
+        self.sizes.clear();
+        freed
     }
 
     /// Returns whether another payload piece of the same message follows.
@@ -389,7 +501,7 @@ impl Ahead {
     /// Returns all remaining received bytes, because a prediction was wrong.
     pub(super) fn spill(&mut self, memory: &mut Memory) -> Result<Vec<u8>, Code> {
         self.spill_from(|target, len, bytes| {
-            let mut places = memory.places(target, 0, len)?;
+            let mut places = memory.read_ahead(target, 0, len)?;
             places.take(len, |piece| bytes.extend_from_slice(piece));
             Ok(())
         })
@@ -415,7 +527,7 @@ impl Ahead {
         let mut bytes = Vec::with_capacity(self.left);
         while let Some(piece) = self.next() {
             match piece {
-                Piece::Look(gap) => bytes.extend_from_slice(&gap),
+                Piece::Look(gap) => bytes.extend_from_slice(self.gap(gap)),
                 Piece::Placed { target, len, .. } => append(target, len, &mut bytes)?,
                 Piece::Rest => {
                     let at = self.sizes.len() * self.gap;
@@ -424,7 +536,10 @@ impl Ahead {
                 }
             }
         }
-        self.depth = 1;
+        match self.is_of_writes() {
+            true => self.messages = 0,
+            false => self.depth = 1,
+        }
         Ok(bytes)
     }
 }

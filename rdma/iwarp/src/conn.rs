@@ -54,6 +54,17 @@ pub(super) enum Phase {
     Closed,
 }
 
+impl Phase {
+    /// Returns whether a peer may access memory through the connection.
+    #[inline]
+    pub(super) fn is_live(self) -> bool {
+        matches!(
+            self,
+            Self::AwaitFirst | Self::Established | Self::Disconnecting
+        )
+    }
+}
+
 /// The parts of the device that a connection uses.
 pub(super) struct Cx<'a> {
     pub(super) options: &'a Options,
@@ -146,6 +157,8 @@ pub(super) struct Conn {
     /// The initiator's frame.
     pub(super) request: Option<Frame>,
     pub(super) write_shut: bool,
+    /// Whether this side's program has ended the connection in order.
+    pub(super) disconnects: bool,
     /// Number of long writes since the path's MSS was queried, and that from which on it is queried again.
     pub(super) unqueried: u32,
     pub(super) query_after: u32,
@@ -187,6 +200,7 @@ impl Conn {
             frame: Vec::new(),
             request: None,
             write_shut: false,
+            disconnects: false,
             unqueried: 0,
             query_after: 0,
             reminders: 0,
@@ -236,11 +250,17 @@ impl Conn {
 
     /// Returns whether a peer may access memory through the connection, which must therefore make
     /// progress even while the program does not poll.
+    #[inline]
     pub(super) fn is_live(&self) -> bool {
-        matches!(
-            self.phase,
-            Phase::AwaitFirst | Phase::Established | Phase::Disconnecting
-        )
+        self.phase.is_live()
+    }
+
+    /// Returns whether the connection used up its turn, so that it needs another one although no event announces it.
+    #[inline]
+    pub(super) fn wants_turn(&self) -> bool {
+        self.readable
+            && (self.is_live() || self.phase == Phase::Draining)
+            && !self.endpoint.is_waiting()
     }
 
     /// Returns whether requests can be posted.
@@ -300,7 +320,6 @@ impl Conn {
             Phase::Connecting | Phase::AwaitReply | Phase::AwaitFirst => {
                 self.fail(ConnectError::TimedOut, cx);
             }
-            Phase::Disconnecting => self.abort(cx),
             Phase::AwaitRequest => {
                 // The owner of the device may have been away while the Request Frame arrived.
                 self.readable = true;
@@ -311,18 +330,21 @@ impl Conn {
             }
             Phase::Requested | Phase::Draining => self.close(),
             Phase::Established => self.remind(cx),
-            Phase::Closed => {}
+            // The program limits the time.
+            Phase::Disconnecting | Phase::Closed => {}
         }
     }
 
     // ---- the end ----
 
-    /// Closes the connection gracefully at the program's request.
+    /// Closes the connection gracefully at the program's request, which knows how long the peer may take to
+    /// accept what is left, and aborts it then.
     pub(super) fn disconnect(&mut self, cx: &mut Cx<'_>) {
         match self.phase {
             Phase::Established => {
                 self.phase = Phase::Disconnecting;
-                self.deadline = Some(cx.now + cx.options.setup_timeout);
+                self.disconnects = true;
+                self.deadline = None;
                 self.stream(cx);
             }
             Phase::Disconnecting | Phase::Draining | Phase::Closed => {}
@@ -380,6 +402,15 @@ impl Conn {
         self.deadline = Some(cx.now + DRAIN_TIME);
         self.readable = true;
         self.drain(cx);
+    }
+
+    /// Returns whether the connection is ending and has bytes that TCP has not taken.
+    pub(super) fn is_sending(&self) -> bool {
+        match self.phase {
+            Phase::Disconnecting => true,
+            Phase::Draining => !self.write_shut,
+            _ => false,
+        }
     }
 
     /// Sends the last bytes, then waits for the peer's FIN.

@@ -125,13 +125,13 @@ impl<'a> HeaderView<'a> {
     }
 }
 
-/// Returns the header of an untagged message in one segment, with zeroes in the last four bytes of
-/// RsvdULP.
+/// Returns the header of an untagged message in one segment.
 #[inline]
-pub(super) fn first_of_one(ulp_control: u8, queue: u32, msn: u32) -> [u8; UNTAGGED] {
+pub(super) fn first_of_one(ulp_control: u8, ulp_word: u32, queue: u32, msn: u32) -> [u8; UNTAGGED] {
     let mut header = [0; UNTAGGED];
     header[0] = LAST_FLAG | VERSION;
     header[1] = ulp_control;
+    header[2..6].copy_from_slice(&ulp_word.to_be_bytes());
     header[6..10].copy_from_slice(&queue.to_be_bytes());
     header[10..14].copy_from_slice(&msn.to_be_bytes());
     header

@@ -1,6 +1,8 @@
 //! Two endpoints without sockets: all work completes, however the stream is divided, and no bytes
 //! cause harm.
 
+mod damage;
+
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -10,7 +12,7 @@ use smallvec::SmallVec;
 use super::harness::{Ended, SetUp, Side};
 use super::terminate::Code;
 use super::{ddp, mpa};
-use rdma::{Event, Region, RemoteSegment, Scatter, SendWr, Success, WorkError, WrId};
+use rdma::{Event, Region, RemoteSegment, Scatter, SendWr, Stag, Success, WorkError, WrId};
 
 const REGION: usize = 3000;
 const RECEIVE: usize = 1200;
@@ -18,6 +20,11 @@ const RECEIVE: usize = 1200;
 const HEAD: usize = 100;
 /// Lengths of Sends that come often, so that several in a row are alike.
 const USUAL: [usize; 3] = [60, 700, RECEIVE];
+/// Length of the region of an answer, and lengths of what is written to it.
+const ROOM: usize = 900;
+const RESULTS: [usize; 3] = [ROOM, 300, 20];
+/// Length of the Send behind it.
+const REPLY: usize = 60;
 
 /// Posts a receive of one buffer, or of three.
 fn receive(side: &mut Side, id: u64, parts: bool) {
@@ -47,6 +54,13 @@ enum Step {
     Send(usize),
     /// This number of Sends of this length.
     Sends(u8, usize),
+    /// This number of answers: for each, a region of its own to which so much is written, and a Send that invalidates
+    /// it. The regions are used in the order of registration, or in the opposite order.
+    Answers {
+        count: u8,
+        len: usize,
+        turned: bool,
+    },
     Write {
         at: usize,
         len: usize,
@@ -70,7 +84,8 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let at = usize::arbitrary(g) % REGION;
         let len = usize::arbitrary(g) % (REGION - at);
-        match u8::arbitrary(g) % 8 {
+        let results = RESULTS[usize::arbitrary(g) % RESULTS.len()];
+        match u8::arbitrary(g) % 10 {
             0 if bool::arbitrary(g) => Self::Send(usize::arbitrary(g) % (RECEIVE + 1)),
             0 => Self::Send(USUAL[usize::arbitrary(g) % USUAL.len()]),
             1 => Self::Write { at, len },
@@ -81,6 +96,15 @@ impl Arbitrary for Step {
                 u8::arbitrary(g) % 6,
                 USUAL[usize::arbitrary(g) % USUAL.len()],
             ),
+            5 => Self::Answers {
+                count: u8::arbitrary(g) % 6,
+                len: results,
+                turned: u8::arbitrary(g).is_multiple_of(8),
+            },
+            6 => Self::Pass {
+                forth: true,
+                most: 1 + usize::arbitrary(g) % 20_000,
+            },
             _ => Self::Pass {
                 forth: bool::arbitrary(g),
                 most: 1 + usize::arbitrary(g) % 700,
@@ -100,6 +124,8 @@ struct Model {
     data: Vec<u8>,
     expected: VecDeque<(WrId, Vec<u8>)>,
     sent: VecDeque<Vec<u8>>,
+    /// Contents written to the regions that Sends invalidate.
+    results: VecDeque<(Stag, Vec<u8>)>,
     posted: u64,
     /// Whether receives have several buffers.
     parts: bool,
@@ -135,6 +161,7 @@ impl Model {
             data,
             expected: VecDeque::new(),
             sent: VecDeque::new(),
+            results: VecDeque::new(),
             posted: 0,
             parts: false,
             owed: None,
@@ -176,6 +203,18 @@ impl Model {
         for len in lengths {
             self.step(Step::Send(*len));
         }
+        self.pass_all()
+    }
+
+    /// Sends answers with results of these lengths together, and returns the same.
+    fn answer_together(&mut self, lengths: &[usize]) -> (usize, usize) {
+        self.answers(lengths, false);
+        self.pass_all()
+    }
+
+    /// Transfers everything that was posted, and returns how many reads it took, and how many bytes of it were copied on
+    /// arrival.
+    fn pass_all(&mut self) -> (usize, usize) {
         self.receive_all_owed();
         let before = (self.two.reads, self.two.counters.copied_bytes);
         let most = usize::MAX;
@@ -183,6 +222,48 @@ impl Model {
         assert!(self.sent.is_empty(), "all have arrived");
         let copied = self.two.counters.copied_bytes - before.1;
         (self.two.reads - before.0, copied as usize)
+    }
+
+    /// Posts a Send.
+    fn send(&mut self, len: usize, invalidate: Option<Stag>) {
+        self.posted += 1;
+        let id = self.posted;
+        match &mut self.owed {
+            None => receive(&mut self.two, id, self.parts),
+            Some(owed) => *owed += 1,
+        }
+        let buf = self.one.buf(len, id as u8);
+        self.sent.push_back(buf.to_vec());
+        let bytes = buf.freeze();
+        let gather = SmallVec::from_iter([bytes.slice(..len / 3), bytes.slice(len / 3..)]);
+        let wr = SendWr::Send { gather, invalidate };
+        let posted = self.one.post(id, wr);
+        posted.expect("a stream that is open takes work");
+    }
+
+    /// Posts answers: results of these lengths, each with a Send behind it.
+    fn answers(&mut self, lengths: &[usize], turned: bool) {
+        let mut regions: Vec<RemoteSegment> = Vec::new();
+        for _ in lengths {
+            let region = Region::RemoteWrite(self.two.buf(ROOM, 0));
+            regions.push(self.two.register(region));
+        }
+        if turned {
+            regions.reverse();
+        }
+        for (region, len) in regions.into_iter().zip(lengths) {
+            self.posted += 1;
+            let buf = self.one.buf(*len, self.posted as u8);
+            self.results.push_back((region.stag, buf.to_vec()));
+            let wr = SendWr::Write {
+                gather: SmallVec::from_iter([buf.freeze()]),
+                stag: region.stag,
+                offset: region.offset,
+            };
+            let posted = self.one.post(self.posted, wr);
+            posted.expect("a stream that is open takes work");
+            self.send(REPLY, Some(region.stag));
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -194,22 +275,9 @@ impl Model {
                     self.step(Step::Send(len));
                 }
             }
-            Step::Send(len) => {
-                match &mut self.owed {
-                    None => receive(&mut self.two, id, self.parts),
-                    Some(owed) => *owed += 1,
-                }
-                let buf = self.one.buf(len, id as u8);
-                self.sent.push_back(buf.to_vec());
-                let bytes = buf.freeze();
-                let gather = SmallVec::from_iter([bytes.slice(..len / 3), bytes.slice(len / 3..)]);
-                let wr = SendWr::Send {
-                    gather,
-                    invalidate: None,
-                };
-                self.one
-                    .post(id, wr)
-                    .expect("a stream that is open takes work");
+            Step::Send(len) => self.send(len, None),
+            Step::Answers { count, len, turned } => {
+                self.answers(&vec![len; usize::from(count)], turned);
             }
             Step::Write { at, len } => {
                 self.written[at..at + len].fill(Some(id as u8));
@@ -268,15 +336,23 @@ impl Model {
                 assert!(sink[..] == data);
             }
         }
-        for event in self.two.events.drain(..) {
+        for event in std::mem::take(&mut self.two.events) {
             let Event::Completion(completion) = event else {
                 panic!("{event:?}")
             };
             match completion.result.expect("nothing fails on a good stream") {
-                Success::Receive { buf, .. } => {
+                Success::Receive { buf, invalidated } => {
                     assert!(
                         buf.to_vec() == self.sent.pop_front().expect("what arrives was posted")
                     );
+                    let Some(stag) = invalidated else { continue };
+                    let result = self.results.pop_front();
+                    let (region, written) = result.expect("what arrives was posted");
+                    assert_eq!(stag, region);
+                    let Ok(Region::RemoteWrite(buf)) = self.two.reclaim(stag) else {
+                        panic!("the region is gone");
+                    };
+                    assert!(buf[..written.len()] == written);
                 }
                 other => panic!("{other:?}"),
             }
@@ -401,6 +477,118 @@ fn messages_like_those_before_them_that_arrive_together_take_one_read() {
     }
 }
 
+/// Results that are written to regions in the order of registration, with a Send behind each, take one read, and only
+/// the Sends are copied: several that arrive together, and one alone.
+#[test]
+fn answers_like_those_before_them_take_one_read() {
+    for (shared, crc) in [(false, false), (false, true), (true, false)] {
+        let mut model = Model::new(crc, 1, 4000);
+        if shared {
+            model = model.bound();
+        }
+        for _ in 0..4 {
+            let (reads, copied) = model.answer_together(&[ROOM]);
+            assert!(reads == 1 && copied == ROOM + REPLY, "{reads} {copied}");
+        }
+        assert_eq!(
+            model.answer_together(&[ROOM]),
+            (1, REPLY),
+            "no more is copied"
+        );
+        let group = [ROOM; 16];
+        let reads: Vec<usize> = (0..5).map(|_| model.answer_together(&group).0).collect();
+        assert!(reads[0] > 1, "{reads:?}");
+        assert_eq!(reads[3..], [1, 1]);
+        assert_eq!(model.answer_together(&group), (1, 16 * REPLY));
+        assert_eq!(model.answer_together(&group[..3]), (1, 3 * REPLY));
+        model.finish();
+    }
+}
+
+/// Whatever comes instead of a predicted RDMA Write, nothing is lost, and the prediction comes back. Of short results in
+/// a row, some are in the gaps, and begin regions that were read into.
+#[test]
+fn other_answers_than_predicted_are_placed() {
+    let group = [300; 16];
+    for crc in [false, true] {
+        let mut model = Model::new(crc, 8, 4000).bound();
+        let warm = |model: &mut Model| {
+            for _ in 0..80 {
+                model.answer_together(&group);
+            }
+            assert_eq!(model.answer_together(&group), (1, 16 * REPLY));
+        };
+        warm(&mut model);
+        for other in [0, 1, 20, 299, 301, ROOM] {
+            for some in [1, 2, 9] {
+                let others = vec![other; some];
+                model.answer_together(&[&group[..5], &others, &group].concat());
+            }
+            warm(&mut model);
+        }
+        // Not in the order of registration.
+        for _ in 0..3 {
+            model.answers(&group, true);
+            model.pass_all();
+        }
+        warm(&mut model);
+        // Other messages among them, and before them.
+        model.answers(&group[..5], false);
+        for len in [REPLY, 1, RECEIVE] {
+            model.step(Step::Send(len));
+            model.step(Step::Write { at: 5, len: 70 });
+            model.step(Step::Read { at: 7, len: 80 });
+            model.answers(&group[..5], false);
+        }
+        model.pass_all();
+        warm(&mut model);
+        model.pass_together(&[REPLY]);
+        model.finish();
+    }
+}
+
+/// While a Send among predicted RDMA Writes waits for a receive, the program may take back a region that other bytes were
+/// read into.
+#[test]
+fn regions_are_the_programs_while_a_message_waits() {
+    let mut model = Model::new(false, 1, 4000).bound();
+    for _ in 0..9 {
+        model.answer_together(&[300; 16]);
+    }
+    model.answers(&[300; 4], false);
+    let unused = Region::RemoteWrite(model.two.buf(ROOM, 0));
+    let unused = model.two.register(unused).stag;
+    model.step(Step::Send(RECEIVE));
+    let bytes = model.one.take(usize::MAX).expect("answers");
+    model.receive_owed();
+    model.receive_owed();
+    model.two.put(&bytes).expect("what was sent is in order");
+    assert!(model.two.is_waiting());
+    model.check();
+    let invalidate = SendWr::Invalidate { stag: unused };
+    model
+        .two
+        .post(0, invalidate)
+        .expect("a stream that is open takes work");
+    assert!(model.two.take(usize::MAX).is_ok_and(|sent| sent.is_empty()));
+    model.two.events.clear();
+    assert!(model.two.reclaim(unused).is_ok());
+    model.receive_all_owed();
+    model.check();
+    // That was no wrong prediction, so the next ones are right as soon as ever.
+    let copied: Vec<usize> = (0..6).map(|_| model.answer_together(&[300]).1).collect();
+    let (before, predicted) = copied.split_at(4);
+    assert!(
+        before.iter().all(|copied| *copied == 300 + REPLY),
+        "{copied:?}"
+    );
+    assert!(
+        predicted.iter().all(|copied| *copied == REPLY),
+        "{copied:?}"
+    );
+    model.finish();
+}
+
 /// Short messages that arrive together take one read after the first time, whatever the first buffers of receives
 /// hold. Of a long one that comes instead, no more is copied than such a read takes, and nothing of the next.
 #[test]
@@ -507,7 +695,7 @@ quickcheck! {
             }
         }
         let mut result = Ok(());
-        for piece in bytes.chunks(1 + usize::from(piece)) {
+        for piece in bytes.chunks(1 + usize::from(piece) * 64) {
             result = result.and_then(|()| model.two.put(piece));
         }
         // A CRC detects any single flip. (Two flips may undo each other.)

@@ -15,7 +15,7 @@ use super::conn::{Conn, Cx, Phase, StreamEnd};
 use super::endpoint::FailedRequest;
 use super::fault::Fault;
 use super::mpa::{FRAME_HEADER, Frame, FrameView, Kind, MAX_PRIVATE_DATA, REVISION_1, REVISION_2};
-use super::receive::Buffers;
+use super::reading::Buffers;
 use super::setup::{self, Agreement, Failure, Unacceptable, Wants};
 use super::socket;
 use super::tap::Direction;

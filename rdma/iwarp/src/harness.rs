@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::endpoint::{Endpoint, FailedRequest, Limits, Out, Stop};
 use super::fault::{Ending, Fault};
-use super::receive::Buffers;
+use super::reading::Buffers;
 use super::regions::NotReclaimed;
 use super::setup::Agreement;
 use super::shared_queue::SharedQueues;
@@ -116,7 +116,7 @@ impl Side {
     /// Returns the number of receives in the shared receive queue.
     #[must_use]
     pub fn shared_receives(&self) -> usize {
-        let queue = self.shared.get(&SHARED);
+        let queue = self.shared.get(SHARED);
         queue.map_or(0, SharedReceiveQueue::len)
     }
 
@@ -168,7 +168,7 @@ impl Side {
     /// [`PostError`] if the queue is full, or if it is shared and the receive has another structure
     /// than those before it.
     pub fn receive(&mut self, id: u64, receive: impl Into<Scatter>) -> Result<(), PostError> {
-        let posted = match self.shared.get_mut(&SHARED) {
+        let posted = match self.shared.get_mut(SHARED) {
             Some(queue) => {
                 let posted = queue.post(WrId(id), receive.into());
                 if let Some(binding) = &mut self.endpoint.memory.binding {

@@ -5,7 +5,8 @@ use super::endpoint::{Endpoint, Out, Response};
 use super::fault::{Ending, Fault};
 use super::memory::{OutboundRead, Receive, Target};
 use super::rdmap::Opcode;
-use super::receive::{Buffers, Segment, Step};
+use super::reading::Buffers;
+use super::receive::{Segment, Step};
 use super::shared_queue::SharedQueues;
 use super::terminate::Code;
 use rdma::{Stag, Success};
@@ -41,10 +42,15 @@ impl Endpoint {
     /// Handles `n` bytes of the stream that were received into [`Endpoint::buffers`].
     pub(super) fn received(&mut self, n: usize, out: &mut Out<'_>) -> Result<(), Ending> {
         let begins = self.receiver.filled(n, &mut self.memory, out.shared)?;
-        if begins && self.memory.receives.is_empty() {
-            // The receive into which the bytes were received. If it were taken only when the header has been
-            // parsed and finds none, the header would be parsed twice.
-            self.memory.take_shared(out);
+        if begins {
+            if self.memory.receives.is_empty() {
+                // The receive into which the bytes were received. If it were taken only when the header has been
+                // parsed and finds none, the header would be parsed twice.
+                self.memory.take_shared(out);
+            }
+            if self.take_predicted(out) {
+                return Ok(());
+            }
         }
         loop {
             while self.take_send(out) {}
@@ -58,6 +64,7 @@ impl Endpoint {
                 Step::Segment(segment) => self.deliver(&segment, out)?,
                 Step::NoReceive if self.memory.take_shared(out) => continue,
                 Step::NoReceive => {
+                    self.receiver.pause(&mut self.memory)?;
                     // The peer has sent something, which set-up may be waiting for.
                     (self.open, self.heard) = (true, true);
                     return Ok(());

@@ -6,7 +6,7 @@
 //! `progress.rs` describes what happens when it does not.
 //!
 //! From bottom to top, each without I/O: [`mpa`], [`ddp`], [`rdmap`] and [`terminate`] encode and
-//! decode headers; `receive` turns a byte stream into placed segments, and `transmit` turns
+//! decode headers; `receive`, with `reading`, turns a byte stream into placed segments, and `transmit` turns
 //! messages into a byte stream; `memory` and `regions` check every placement; `endpoint`, with
 //! `outbound` and `inbound`, is the RDMAP state of one stream; `setup` negotiates with set-up
 //! frames. Above them, `conn` is a connection with its socket (`handshake`, `stream`), and `state`
@@ -79,6 +79,7 @@ mod pattern;
 mod progress;
 mod random;
 pub mod rdmap;
+mod reading;
 mod receive;
 mod regions;
 mod setup;
@@ -90,6 +91,7 @@ mod state;
 mod stream;
 mod tap;
 pub mod terminate;
+mod train;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -108,8 +110,8 @@ use manager::system;
 use progress::Shared;
 use rdma::{
     AcceptOptions, Attributes, Carrier, ClassCosts, ConnectOptions, Counters, Device, DeviceError,
-    Event, Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment, RequestId,
-    Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
+    Ending, Event, Interest, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
+    RequestId, Scatter, SendWr, SharedReceives, SharedReceivesId, Stag, Tap, Time, WhenEmpty, WrId,
 };
 use regions::NotReclaimed;
 use rpcrdma_host::{CongestionControl, LoopSeat};
@@ -151,8 +153,7 @@ pub struct Options {
     /// bytes, or else of the oldest that waits for its peer's Request Frame. With a `seat`,
     /// connections that all its loops have accepted, by all transports, count.
     pub max_connections: usize,
-    /// Maximum time for a peer to send its set-up frame, and to accept the remaining data when a
-    /// connection is closed gracefully.
+    /// Maximum time for a peer to send its set-up frame.
     pub setup_timeout: Duration,
     /// Upper limit for the TCP MSS, to which segments are fitted; for tests and experiments.
     pub mss_limit: Option<u16>,
@@ -200,6 +201,9 @@ pub struct Iwarp {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     woken: pipe::Receiver,
+    /// Whether a request was posted since posted requests were written. Kept beside the shared state, so that
+    /// a flush with nothing to write takes no lock.
+    posted: bool,
     attributes: Attributes,
     pool: Pool,
 }
@@ -252,6 +256,7 @@ impl Iwarp {
             shared,
             thread: Some(thread),
             woken,
+            posted: false,
             attributes,
             pool,
         })
@@ -317,7 +322,8 @@ impl Device for Iwarp {
 
     fn ready(&mut self, local: usize, closed: bool) {
         if local == WAKE_TOKEN {
-            progress::drain_pipe(&self.woken);
+            let reads = progress::drain_pipe(&self.woken);
+            self.shared.state().counters.system_calls += reads;
         } else {
             self.shared.state().ready(local, closed);
         }
@@ -328,23 +334,27 @@ impl Device for Iwarp {
     }
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
+        self.posted = false;
         self.shared.present(false);
         let mut state = self.shared.state();
-        self.shared.interrupt(&state);
+        self.shared.interrupt(&mut state);
         state.poll(now, events);
         self.leave(state);
     }
 
     fn flush(&mut self) {
-        self.shared.state().flush();
+        if std::mem::take(&mut self.posted) {
+            self.shared.state().flush();
+        }
     }
 
     fn arm(&mut self) -> bool {
+        self.posted = false;
         let mut state = self.shared.state();
         let armed = state.arm();
         if armed {
             self.shared.present(true);
-            self.shared.interrupt(&state);
+            self.shared.interrupt(&mut state);
         }
         armed
     }
@@ -391,7 +401,7 @@ impl Device for Iwarp {
         let accepted = state.accept(qp, options);
         // From now on the peer may access memory. If the background thread has taken over, it does
         // not watch this connection yet.
-        self.shared.interrupt(&state);
+        self.shared.interrupt(&mut state);
         self.leave(state);
         accepted
     }
@@ -410,6 +420,10 @@ impl Device for Iwarp {
 
     fn destroy(&mut self, qp: QpId) {
         self.shared.state().destroy(qp);
+    }
+
+    fn ending(&self) -> Ending {
+        self.shared.state().ending()
     }
 
     fn give_back(&mut self, quiet: &[QpId]) -> usize {
@@ -502,6 +516,7 @@ impl Device for Iwarp {
         wr: SendWr,
         signaled: bool,
     ) -> Result<(), (PostError, SendWr)> {
+        self.posted = true;
         self.shared.state().post_send(qp, id, wr, signaled)
     }
 }

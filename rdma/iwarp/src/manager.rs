@@ -12,7 +12,7 @@ use super::conn::{Conn, Phase};
 use super::mpa::{ENHANCED, MAX_PRIVATE_DATA};
 use super::setup::Wants;
 use super::socket;
-use super::state::{Listener, Slot, State, unwatch};
+use super::state::{Listener, Slot, State, index_of, unwatch};
 use rdma::{
     AcceptOptions, Carrier, ConnectError, ConnectOptions, DeviceError, Event, ListenerId, QpId,
     RequestId, SharedReceivesId, Time,
@@ -78,7 +78,7 @@ impl State {
     }
 
     pub(super) fn listener(&self, id: ListenerId) -> Option<(usize, &Listener)> {
-        let index = (id.0 & u64::from(u32::MAX)) as usize;
+        let index = index_of(id.0);
         match self.slots.get(index) {
             Some(Slot::Listener(listener)) if listener.id == id => Some((index, listener)),
             _ => None,
@@ -255,7 +255,7 @@ impl State {
         check_private_data(&options.private_data)?;
         let head = self.shared_head(options.shared_receives)?;
         let is_full = self.connections >= self.options.max_connections;
-        if is_full && self.half_open.is_empty() && self.draining.is_empty() {
+        if is_full && self.half_open.is_empty() && !self.has_draining() {
             return Err(DeviceError::Limit("connections"));
         }
         let stream = match rpcrdma_host::begin_connect(remote, self.options.congestion.as_ref()) {

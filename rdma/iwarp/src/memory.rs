@@ -143,7 +143,7 @@ impl Memory {
     ) -> Option<&'a mut Scatter> {
         match &self.binding {
             None => self.receives.front_mut().map(|receive| &mut receive.buf),
-            Some(binding) => shared.get_mut(&binding.queue)?.front_mut(),
+            Some(binding) => shared.get_mut(binding.queue)?.front_mut(),
         }
     }
 
@@ -153,7 +153,7 @@ impl Memory {
         shared: &'a mut SharedQueues,
     ) -> impl Iterator<Item = &'a mut Scatter> + use<'a> {
         let binding = self.binding.as_ref();
-        let queue = binding.and_then(|binding| shared.get_mut(&binding.queue));
+        let queue = binding.and_then(|binding| shared.get_mut(binding.queue));
         queue.into_iter().flat_map(|queue| queue.upcoming())
     }
 
@@ -306,10 +306,28 @@ impl Memory {
         Some(next.saturating_sub(received))
     }
 
-    /// Records that a segment of `len` bytes was accepted for a destination.
-    pub(super) fn touch(&mut self, target: Target, len: usize) {
-        if let Target::Region { stag, offset } = target {
-            self.regions.touch(stag, offset, len as u64);
+    /// Records that a segment of `len` bytes was accepted for a destination. If that is the beginning of a region to
+    /// which the peer had written nothing, returns what [`Regions::touch`] returns.
+    pub(super) fn touch(&mut self, target: Target, len: usize) -> Option<(u64, usize)> {
+        match target {
+            Target::Region { stag, offset } => self.regions.touch(stag, offset, len as u64),
+            _ => None,
+        }
+    }
+
+    /// Returns the memory of a target that bytes were read ahead into, from `skip` bytes on: `len` bytes.
+    pub(super) fn read_ahead(
+        &mut self,
+        target: Target,
+        skip: usize,
+        len: usize,
+    ) -> Result<Places<'_>, Code> {
+        match target.shifted(skip) {
+            Target::Region { stag, offset } => {
+                let memory = self.regions.read_ahead(stag, offset, len as u64);
+                memory.map(Places::one).ok_or(Code::STREAM_CATASTROPHIC)
+            }
+            target => self.places(target, 0, len),
         }
     }
 

@@ -94,9 +94,9 @@ impl Shared {
     }
 
     /// Interrupts the thread if it has taken over. Called by the owner with the lock held.
-    pub(super) fn interrupt(&self, state: &State) {
+    pub(super) fn interrupt(&self, state: &mut State) {
         if state.progress.taken {
-            signal_pipe(&self.interrupt);
+            state.counters.system_calls += signal_pipe(&self.interrupt);
         }
     }
 
@@ -183,6 +183,8 @@ impl Shared {
             if sockets.is_empty() {
                 return self.give_back(&mut state);
             }
+            // The wait below.
+            state.counters.system_calls += 1;
             drop(state);
             let mut waits: Vec<PollFd<'_>> = sockets
                 .iter()
@@ -210,7 +212,7 @@ impl Shared {
         // The pipe is written only under the lock and only while the thread has taken over, so no
         // byte is left behind.
         state.progress.taken = false;
-        drain_pipe(&self.interrupted);
+        state.counters.system_calls += drain_pipe(&self.interrupted);
         // If the owner returned while events were made, it sees them; if it was armed before, it is
         // woken here.
         self.wake_if_armed(state);
@@ -220,7 +222,7 @@ impl Shared {
     fn wake_if_armed(&self, state: &mut State) {
         if state.armed && !state.events.is_empty() {
             state.woken = true;
-            signal_pipe(&self.wake);
+            state.counters.system_calls += signal_pipe(&self.wake);
         }
     }
 }
@@ -272,20 +274,25 @@ pub(super) fn spawn(shared: &Arc<Shared>) -> io::Result<thread::JoinHandle<()>> 
         .spawn(move || shared.run())
 }
 
-/// Makes a pipe readable.
-fn signal_pipe(mut pipe: &pipe::Sender) {
+/// Makes a pipe readable. Returns the number of system calls made.
+fn signal_pipe(mut pipe: &pipe::Sender) -> u64 {
     match pipe.write(&[1]) {
         Ok(_) => {}
         // A full pipe is already readable.
         Err(error) if error.kind() == ErrorKind::WouldBlock => {}
         Err(error) => tracing::warn!(%error, "cannot wake a thread"),
     }
+    1
 }
 
-/// Empties a pipe.
-pub(super) fn drain_pipe(mut pipe: &pipe::Receiver) {
+/// Empties a pipe. Returns the number of system calls made.
+pub(super) fn drain_pipe(mut pipe: &pipe::Receiver) -> u64 {
     let mut bytes = [0; 64];
-    while matches!(pipe.read(&mut bytes), Ok(n) if n > 0) {}
+    let mut reads = 1;
+    while matches!(pipe.read(&mut bytes), Ok(n) if n > 0) {
+        reads += 1;
+    }
+    reads
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The memory that a connection's peer may access, and the check of every access.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::random::Random;
 use super::terminate::Code;
@@ -52,6 +53,8 @@ struct Entry {
     base: u64,
     /// Tagged offset above which the peer has not written.
     touched: u64,
+    /// Number of the region among those that the peer may write, in the order of registration.
+    number: u64,
     /// False between invalidation and reclaim.
     valid: bool,
 }
@@ -80,7 +83,30 @@ pub(super) enum NotReclaimed {
 /// The registrations of one connection. A handle is valid on its own connection only and unknown on
 /// others, so a peer cannot probe for handles of other connections.
 #[derive(Default)]
-pub(super) struct Regions(HashMap<u32, Entry>);
+pub(super) struct Regions {
+    entries: HashMap<u32, Entry>,
+    /// Handles of the regions that the peer may write, valid or not, by number.
+    order: BTreeMap<u64, u32>,
+    /// Number of regions registered so far that the peer may write.
+    writable: u64,
+}
+
+/// A region that the peer may write.
+pub(super) struct Writable<'a> {
+    pub(super) stag: u32,
+    /// Tagged offset of the region's first byte.
+    pub(super) base: u64,
+    /// Whether the peer has written nothing to it.
+    pub(super) is_untouched: bool,
+    pub(super) bytes: &'a mut [u8],
+}
+
+/// Maximum number of regions that [`Regions::in_order`] returns.
+const MOST_IN_ORDER: usize = 16;
+/// A handle that no region gets.
+const NO_HANDLE: u32 = 0;
+/// Regions, in the order of registration.
+type InOrder<'a> = SmallVec<[Writable<'a>; MOST_IN_ORDER]>;
 
 impl Regions {
     /// Registers memory with a random handle and a random first offset.
@@ -101,12 +127,17 @@ impl Regions {
             Err(error) => return Err((error, region)),
         };
         let valid = true;
-        self.0.insert(
+        if let Region::RemoteWrite(_) = region {
+            self.writable += 1;
+            self.order.insert(self.writable, stag);
+        }
+        self.entries.insert(
             stag,
             Entry {
                 region,
                 base,
                 touched: base,
+                number: self.writable,
                 valid,
             },
         );
@@ -121,14 +152,14 @@ impl Regions {
     fn unused(&self, random: &mut Random) -> io::Result<u32> {
         loop {
             let stag = random.handle()?;
-            if !self.0.contains_key(&stag) {
+            if stag != NO_HANDLE && !self.entries.contains_key(&stag) {
                 return Ok(stag);
             }
         }
     }
 
     fn valid(&self, stag: u32) -> Result<&Entry, Refused> {
-        let entry = self.0.get(&stag).ok_or(Refused::Stag)?;
+        let entry = self.entries.get(&stag).ok_or(Refused::Stag)?;
         if entry.valid {
             Ok(entry)
         } else {
@@ -161,7 +192,7 @@ impl Regions {
         offset: u64,
         length: u64,
     ) -> Result<&mut [u8], Refused> {
-        let entry = self.0.get_mut(&stag).filter(|entry| entry.valid);
+        let entry = self.entries.get_mut(&stag).filter(|entry| entry.valid);
         let entry = entry.ok_or(Refused::Stag)?;
         let range = entry.locate(offset, length)?;
         let Region::RemoteWrite(buf) = &mut entry.region else {
@@ -182,17 +213,68 @@ impl Regions {
         }
     }
 
-    /// Records that the peer writes to a range.
-    pub(super) fn touch(&mut self, stag: u32, offset: u64, length: u64) {
-        if let Some(entry) = self.0.get_mut(&stag) {
-            entry.touched = entry.touched.max(offset.saturating_add(length));
+    /// Records that the peer writes to a range. If that is the beginning of a region to which it had written nothing,
+    /// returns the number of the region, in the order of registration, and its length.
+    pub(super) fn touch(&mut self, stag: u32, offset: u64, length: u64) -> Option<(u64, usize)> {
+        let entry = self.entries.get_mut(&stag)?;
+        let begins = entry.touched == entry.base && offset == entry.base;
+        entry.touched = entry.touched.max(offset.saturating_add(length));
+        begins.then_some((entry.number, entry.region.len()))
+    }
+
+    /// Returns the valid regions that the peer may write, in the order of registration from the one with this number on:
+    /// at most `most`, and none behind a gap in this order.
+    pub(super) fn in_order(&mut self, first: u64, most: usize) -> InOrder<'_> {
+        let most = most.min(MOST_IN_ORDER);
+        let numbered = (first..).zip(self.order.range(first..)).take(most);
+        let numbered = numbered.take_while(|(expected, (number, _))| expected == *number);
+        let stags: SmallVec<[u32; MOST_IN_ORDER]> = numbered.map(|(_, (_, stag))| *stag).collect();
+        match stags.len() {
+            0..=1 => self.valid_of::<1>(&stags),
+            2..=4 => self.valid_of::<4>(&stags),
+            _ => self.valid_of::<MOST_IN_ORDER>(&stags),
+        }
+    }
+
+    /// Returns the regions with these handles, of which there are at most `N` and no two are the same, up to the first
+    /// that is not valid.
+    fn valid_of<const N: usize>(&mut self, stags: &[u32]) -> InOrder<'_> {
+        let mut keys = [NO_HANDLE; N];
+        for (key, stag) in keys.iter_mut().zip(stags) {
+            *key = *stag;
+        }
+        let entries = self.entries.get_disjoint_mut(keys.each_ref());
+        let regions = entries.into_iter().zip(stags).map_while(|(entry, &stag)| {
+            let entry = entry.filter(|entry| entry.valid)?;
+            let is_untouched = entry.touched == entry.base;
+            match &mut entry.region {
+                Region::RemoteWrite(buf) => Some(Writable {
+                    stag,
+                    base: entry.base,
+                    is_untouched,
+                    bytes: &mut buf[..],
+                }),
+                Region::RemoteRead(_) => None,
+            }
+        });
+        regions.collect()
+    }
+
+    /// Returns the memory of a part of a region that bytes were read ahead into. The handle may have become invalid
+    /// since.
+    pub(super) fn read_ahead(&mut self, stag: u32, offset: u64, length: u64) -> Option<&mut [u8]> {
+        let entry = self.entries.get_mut(&stag)?;
+        let range = entry.locate(offset, length).ok()?;
+        match &mut entry.region {
+            Region::RemoteWrite(buf) => buf.get_mut(range),
+            Region::RemoteRead(_) => None,
         }
     }
 
     /// Invalidates a handle. Doing so twice is not an error, because both peer and program may do
     /// it.
     pub(super) fn invalidate(&mut self, stag: u32) {
-        if let Some(entry) = self.0.get_mut(&stag) {
+        if let Some(entry) = self.entries.get_mut(&stag) {
             entry.valid = false;
         }
     }
@@ -204,12 +286,12 @@ impl Regions {
 
     /// Returns whether the handle belongs to this connection, valid or not.
     pub(super) fn is_known(&self, stag: u32) -> bool {
-        self.0.contains_key(&stag)
+        self.entries.contains_key(&stag)
     }
 
     /// Invalidates all handles.
     pub(super) fn invalidate_all(&mut self) {
-        for entry in self.0.values_mut() {
+        for entry in self.entries.values_mut() {
             entry.valid = false;
         }
     }
@@ -219,7 +301,59 @@ impl Regions {
         if self.is_valid(stag) {
             return Err(NotReclaimed::StillValid);
         }
-        let entry = self.0.remove(&stag).ok_or(NotReclaimed::Unknown)?;
+        let entry = self.entries.remove(&stag).ok_or(NotReclaimed::Unknown)?;
+        if let Region::RemoteWrite(_) = entry.region {
+            self.order.remove(&entry.number);
+        }
         Ok(entry.region)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma::Pool;
+
+    use super::*;
+
+    #[test]
+    fn regions_are_found_in_the_order_of_registration() {
+        let pool = Pool::new(1 << 20);
+        let mut random = Random::new();
+        let mut regions = Regions::default();
+        let mut register = |regions: &mut Regions, writable: bool| {
+            let buf = pool.alloc(8).unwrap();
+            let region = match writable {
+                true => Region::RemoteWrite(buf),
+                false => Region::RemoteRead(buf.freeze()),
+            };
+            let registered = regions.register(&mut random, region);
+            registered.map_err(|(error, _)| error).unwrap().stag.0
+        };
+        let mut stags = Vec::new();
+        for _ in 0..100 {
+            register(&mut regions, false);
+            stags.push(register(&mut regions, true));
+        }
+        let found = |regions: &mut Regions, first, most| -> Vec<u32> {
+            let found = regions.in_order(first, most);
+            found.iter().map(|region| region.stag).collect()
+        };
+        for most in [0, 1, 2, 4, 5, 16] {
+            assert_eq!(found(&mut regions, 11, most), stags[10..10 + most]);
+        }
+        assert_eq!(found(&mut regions, 11, 99), stags[10..26]);
+        assert_eq!(found(&mut regions, 98, 16), stags[97..]);
+        assert_eq!(found(&mut regions, 101, 16), []);
+        // An invalid region ends them, and so does one that is gone.
+        regions.invalidate(stags[14]);
+        assert_eq!(found(&mut regions, 11, 16), stags[10..14]);
+        assert!(regions.reclaim(stags[14]).is_ok());
+        assert_eq!(found(&mut regions, 11, 16), stags[10..14]);
+        assert_eq!(found(&mut regions, 15, 16), []);
+        regions.invalidate_all();
+        for stag in stags {
+            let _ = regions.reclaim(stag);
+        }
+        assert!(regions.order.is_empty());
     }
 }

@@ -30,7 +30,7 @@ impl Memory {
         let Some(binding) = &mut self.binding else {
             return false;
         };
-        let Some(queue) = out.shared.get_mut(&binding.queue) else {
+        let Some(queue) = out.shared.get_mut(binding.queue) else {
             return false;
         };
         if binding.waits && queue.next() != Some(binding.qp) {
@@ -72,7 +72,7 @@ impl Endpoint {
     /// pair's turn and there is a receive. [`Endpoint::is_waiting`] says whether it waits again.
     pub(super) fn resume(&mut self, out: &mut Out<'_>) -> Result<(), Ending> {
         let binding = self.memory.binding.as_ref();
-        let queue = binding.and_then(|binding| out.shared.get(&binding.queue));
+        let queue = binding.and_then(|binding| out.shared.get(binding.queue));
         match queue.and_then(SharedReceiveQueue::next) {
             Some(qp) if qp == self.qp => self.received(0, out),
             _ => Ok(()),
@@ -83,7 +83,7 @@ impl Endpoint {
     pub(super) fn stop_waiting(&mut self, out: &mut Out<'_>) {
         if let Some(binding) = &mut self.memory.binding
             && std::mem::take(&mut binding.waits)
-            && let Some(queue) = out.shared.get_mut(&binding.queue)
+            && let Some(queue) = out.shared.get_mut(binding.queue)
         {
             queue.leave(self.qp);
         }
@@ -107,7 +107,7 @@ impl State {
         id: WrId,
         receive: Scatter,
     ) -> Result<(), (PostError, Scatter)> {
-        let Some(queue) = self.shared.get_mut(&receives) else {
+        let Some(queue) = self.shared.get_mut(receives) else {
             return Err((PostError::Unknown, receive));
         };
         let before = queue.head();
@@ -132,7 +132,7 @@ impl State {
         receives: SharedReceivesId,
         below: usize,
     ) -> Result<(), DeviceError> {
-        let queue = self.shared.get_mut(&receives).ok_or(UNKNOWN)?;
+        let queue = self.shared.get_mut(receives).ok_or(UNKNOWN)?;
         queue.arm(below);
         if queue.take_low() {
             let id = receives;
@@ -142,7 +142,7 @@ impl State {
     }
 
     pub(super) fn posted_shared_receives(&self, receives: SharedReceivesId) -> usize {
-        let queue = self.shared.get(&receives);
+        let queue = self.shared.get(receives);
         queue.map_or(0, SharedReceiveQueue::len)
     }
 
@@ -150,7 +150,7 @@ impl State {
         &mut self,
         receives: SharedReceivesId,
     ) -> Option<Scatter> {
-        let queue = self.shared.get_mut(&receives);
+        let queue = self.shared.get_mut(receives);
         let withdrawn = queue.and_then(SharedReceiveQueue::withdraw);
         withdrawn.map(|(_, receive)| receive)
     }
@@ -171,7 +171,7 @@ impl State {
         &mut self,
         receives: SharedReceivesId,
     ) -> Result<(), DeviceError> {
-        if !self.shared.contains_key(&receives) {
+        if self.shared.get(receives).is_none() {
             return Err(UNKNOWN);
         }
         let bound = |slot: &Slot| match slot {
@@ -181,7 +181,7 @@ impl State {
         if self.slots.iter().any(|(_, slot)| bound(slot)) {
             return Err(DeviceError::Bound);
         }
-        self.shared.remove(&receives);
+        self.shared.remove(receives);
         self.events
             .retain(|event| !matches!(event, Event::SharedReceivesLow { id } if *id == receives));
         Ok(())
@@ -193,7 +193,7 @@ impl State {
         &self,
         receives: Option<SharedReceivesId>,
     ) -> Result<Option<usize>, DeviceError> {
-        let queue = receives.map(|receives| self.shared.get(&receives).ok_or(UNKNOWN));
+        let queue = receives.map(|receives| self.shared.get(receives).ok_or(UNKNOWN));
         Ok(queue.transpose()?.and_then(SharedReceiveQueue::head))
     }
 
@@ -201,15 +201,16 @@ impl State {
     /// began to wait.
     #[inline]
     pub(super) fn serve_waiting(&mut self, now: Time) {
-        if !self.shared.is_empty() {
+        if self.next_waiting().is_some() {
             self.serve(now);
         }
     }
 
+    #[cold]
     fn serve(&mut self, now: Time) {
         // One turn for each posted receive, so the loop ends. If a connection ends in its turn it takes
         // no receive; its event makes the owner poll again, and the next connection goes on then.
-        let mut turns: usize = self.shared.values().map(SharedReceiveQueue::len).sum();
+        let mut turns = self.shared.posted();
         while turns > 0
             && let Some(qp) = self.next_waiting()
         {
@@ -221,8 +222,9 @@ impl State {
     }
 
     /// Returns a queue pair that can go on, if there is one.
+    #[inline]
     pub(super) fn next_waiting(&self) -> Option<QpId> {
-        self.shared.values().find_map(SharedReceiveQueue::next)
+        self.shared.next()
     }
 }
 

@@ -13,10 +13,11 @@ use super::conn::{Conn, Cx, Phase};
 use super::endpoint::Limits;
 use super::shared_queue::SharedQueues;
 use rdma::{
-    Counters, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
+    Counters, Ending, Event, Interest, ListenerId, Poller, PostError, QpId, SendWr, Tap, Time, WrId,
 };
 
-/// Maximum number of connections that have ended and are draining. The oldest is closed to make room.
+/// Maximum number of connections that have ended without the program's request and are draining. The oldest is
+/// closed to make room. Peers can make as many of them as they want.
 const MAX_DRAINING: usize = 64;
 /// Number of busy-polls between two checks of the listeners.
 const POLLS_PER_ACCEPT: u32 = 64;
@@ -57,8 +58,11 @@ pub(super) struct State {
     /// Connections of peers that have not sent a Request Frame yet, the oldest first.
     pub(super) half_open: VecDeque<u64>,
     pub(super) connections: usize,
-    /// Connections that have ended and are draining, the oldest first.
+    /// Connections that have ended without the program's request and are draining, the oldest first.
     pub(super) draining: VecDeque<u64>,
+    /// Connections that the program has disconnected and that are draining, the oldest first. Their last bytes may
+    /// be messages of the program.
+    pub(super) leaving: VecDeque<u64>,
     pub(super) live: usize,
     /// Whether the owner waits for events.
     pub(super) armed: bool,
@@ -85,13 +89,22 @@ pub(super) struct Progress {
     pub(super) taken: bool,
 }
 
-/// The state of a slot before a change, with which the state after it is compared.
-pub(super) struct Before {
-    pub(super) deadline: Option<Time>,
-    pub(super) live: bool,
-    pub(super) half_open: bool,
-    pub(super) draining: bool,
-    pub(super) closed: bool,
+/// The state of a connection that the device has recorded, with which that after an operation is
+/// compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Recorded {
+    phase: Phase,
+    deadline: Option<Time>,
+}
+
+impl Recorded {
+    #[inline]
+    fn of(conn: &Conn) -> Self {
+        Self {
+            phase: conn.phase,
+            deadline: conn.deadline,
+        }
+    }
 }
 
 impl State {
@@ -114,6 +127,7 @@ impl State {
             half_open: VecDeque::new(),
             connections: 0,
             draining: VecDeque::new(),
+            leaving: VecDeque::new(),
             live: 0,
             armed: false,
             woken: false,
@@ -335,13 +349,7 @@ impl State {
         let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
             return None;
         };
-        let before = Before {
-            deadline: conn.deadline,
-            live: conn.is_live(),
-            half_open: conn.phase == Phase::AwaitRequest,
-            draining: conn.phase == Phase::Draining,
-            closed: conn.phase == Phase::Closed,
-        };
+        let before = Recorded::of(conn);
         let mut cx = Cx {
             options: &self.options,
             events: &mut self.events,
@@ -351,11 +359,17 @@ impl State {
             now,
         };
         let result = act(conn, &mut cx);
-        self.after(index, &before);
+        if Recorded::of(conn) != before || conn.phase == Phase::Closed || conn.is_unwatched {
+            self.record(index, before);
+        } else if conn.wants_turn() && !std::mem::replace(&mut conn.queued, true) {
+            self.ready.push_back(index);
+        }
         Some(result)
     }
 
-    pub(super) fn after(&mut self, index: usize, before: &Before) {
+    /// Updates the device's records of a connection whose state has changed since `before`.
+    #[inline(never)]
+    fn record(&mut self, index: usize, before: Recorded) {
         let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
             return;
         };
@@ -365,6 +379,7 @@ impl State {
         let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
             return;
         };
+        let is_draining = |phase| phase == Phase::Draining;
         if conn.deadline != before.deadline {
             if let Some(at) = before.deadline {
                 self.timers.remove(&(at, index));
@@ -373,28 +388,31 @@ impl State {
                 self.timers.insert((at, index));
             }
         }
-        let live = conn.is_live();
-        self.live = self.live + usize::from(live) - usize::from(before.live);
-        if before.half_open && conn.phase != Phase::AwaitRequest {
+        let (live, was_live) = (conn.phase.is_live(), before.phase.is_live());
+        self.live = self.live + usize::from(live) - usize::from(was_live);
+        if before.phase == Phase::AwaitRequest && conn.phase != Phase::AwaitRequest {
             let id = conn.id;
             self.half_open.retain(|half_open| *half_open != id);
             if let Some(claim) = &mut conn.claim {
                 claim.set_expendable(false);
             }
         }
-        let draining = conn.phase == Phase::Draining;
-        let (id, left) = (conn.id, before.draining && !draining);
+        let (draining, was_draining) = (is_draining(conn.phase), is_draining(before.phase));
+        let (id, disconnects) = (conn.id, conn.disconnects);
         if draining
-            && !before.draining
+            && !was_draining
             && let Some(claim) = &mut conn.claim
         {
             claim.set_expendable(true);
         }
-        if left {
+        if was_draining && !draining {
             self.draining.retain(|draining| *draining != id);
+            self.leaving.retain(|leaving| *leaving != id);
         }
         if conn.phase == Phase::Closed {
-            if let (Some(tap), false) = (&mut self.tap, before.closed) {
+            if before.phase != Phase::Closed
+                && let Some(tap) = &mut self.tap
+            {
                 tap.ended(self.now.max(Time::now()), conn.qp());
             }
             if !conn.owned {
@@ -402,11 +420,12 @@ impl State {
             }
             return;
         }
-        if (live || draining) && conn.readable && !conn.endpoint.is_waiting() {
-            // The connection used up its turn.
+        if conn.wants_turn() {
             self.enqueue(index);
         }
-        if draining && !before.draining {
+        if draining && !was_draining && disconnects {
+            self.leaving.push_back(id);
+        } else if draining && !was_draining {
             self.draining.push_back(id);
             if self.draining.len() > MAX_DRAINING {
                 self.close_oldest_draining();
@@ -424,15 +443,35 @@ impl State {
         }
     }
 
+    /// Returns whether a connection drains.
+    pub(super) fn has_draining(&self) -> bool {
+        !self.draining.is_empty() || !self.leaving.is_empty()
+    }
+
     /// Closes the connection that has drained for longest: its last bytes, such as a Terminate, have had
-    /// the most time to arrive. Returns false if none drains.
+    /// the most time to arrive. One that the program has disconnected is closed only if there is no other. Returns
+    /// false if none drains.
     pub(super) fn close_oldest_draining(&mut self) -> bool {
         let oldest = self.draining.pop_front();
+        let oldest = oldest.or_else(|| self.leaving.pop_front());
         let Some(index) = oldest.and_then(|oldest| self.find(oldest)) else {
             return false;
         };
         self.with(index, self.now, |conn, _| conn.close());
         true
+    }
+
+    /// Returns what the connections that the program has disconnected still do.
+    pub(super) fn ending(&self) -> Ending {
+        let sends = |(_, slot): (usize, &Slot)| match slot {
+            Slot::Conn(conn) => conn.disconnects && conn.is_sending(),
+            Slot::Listener(_) => false,
+        };
+        match self.leaving.is_empty() {
+            _ if self.slots.iter().any(sends) => Ending::Sending,
+            false => Ending::WaitsForPeers,
+            true => Ending::Ended,
+        }
     }
 
     /// Reports to the tap that all connections end, because the device is dropped.
@@ -480,7 +519,7 @@ impl State {
 
     /// Returns the slot of the connection with this identifier.
     pub(super) fn find(&self, id: u64) -> Option<usize> {
-        let index = (id & u64::from(u32::MAX)) as usize;
+        let index = index_of(id);
         match self.slots.get(index) {
             Some(Slot::Conn(conn)) if conn.id == id => Some(index),
             _ => None,
@@ -500,10 +539,12 @@ impl State {
     }
 
     /// Returns the connection of a queue pair.
+    #[inline]
     pub(super) fn qp_mut(&mut self, qp: QpId) -> Option<(&mut Conn, &mut Counters)> {
-        let index = self.owned(qp)?;
-        match self.slots.get_mut(index) {
-            Some(Slot::Conn(conn)) => Some((conn, &mut self.counters)),
+        match self.slots.get_mut(index_of(qp.0)) {
+            Some(Slot::Conn(conn)) if conn.id == qp.0 && conn.owned => {
+                Some((conn, &mut self.counters))
+            }
             _ => None,
         }
     }
@@ -528,21 +569,17 @@ impl State {
         wr: SendWr,
         signaled: bool,
     ) -> Result<(), (PostError, SendWr)> {
-        let Some(index) = self.owned(qp) else {
-            return Err((PostError::Unknown, wr));
-        };
-        let Some(Slot::Conn(conn)) = self.slots.get_mut(index) else {
+        let Some((conn, counters)) = self.qp_mut(qp) else {
             return Err((PostError::Unknown, wr));
         };
         if !conn.can_send() {
             return Err((PostError::NotConnected, wr));
         }
-        let counters = &mut self.counters;
         if !conn.endpoint.post_short(id, &wr, signaled, counters) {
             conn.endpoint.post_send(id, wr, signaled, counters)?;
         }
         if !std::mem::replace(&mut conn.posted, true) {
-            self.posted.push(index);
+            self.posted.push(index_of(qp.0));
         }
         if self.progress.taken {
             // The owner has been computing for long, and the background thread waits for sockets meanwhile.
@@ -559,6 +596,7 @@ impl State {
         }
     }
 
+    #[inline(never)]
     fn flush_all(&mut self) {
         for at in 0..self.posted.len() {
             let index = self.posted[at];
@@ -583,6 +621,12 @@ impl State {
         }
         self.posted.clear();
     }
+}
+
+/// Returns the slot of a connection or listener with this identifier, if it still exists.
+#[inline]
+pub(super) fn index_of(id: u64) -> usize {
+    (id & u64::from(u32::MAX)) as usize
 }
 
 /// Stops watching a socket in the owner's poll loop.

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::conn::{Conn, Cx, Phase, RECEIVE_TURN, StreamEnd};
 use super::endpoint::FailedRequest;
 use super::fault::Fault;
-use super::receive::Buffers;
+use super::reading::Buffers;
 use super::socket;
 use super::tap::{self, Direction};
 use super::terminate::Code;
@@ -25,7 +25,10 @@ impl Conn {
     /// Receives and sends as much as possible, and completes or ends the connection accordingly.
     pub(super) fn stream(&mut self, cx: &mut Cx<'_>) {
         let before = cx.events.len();
-        let result = self.receive(cx).and_then(|()| self.flush_or_listen(cx));
+        let mut result = self.receive(cx);
+        if result.is_ok() && !self.endpoint.is_flushed() {
+            result = self.flush_or_listen(cx);
+        }
         if self.phase == Phase::AwaitFirst && self.endpoint.is_open() {
             self.establish(Bytes::new(), cx);
             // Events of messages that came in the same read follow the establishment.
@@ -48,6 +51,7 @@ impl Conn {
         let tapped = (QpId(self.id), &**socket);
         let mut turn = 0;
         while self.readable && turn < RECEIVE_TURN {
+            cx.counters.system_calls += 1;
             let (received, room) = match self.endpoint.between_segments() {
                 Some(staging) => {
                     let received = socket::receive(socket, staging);
@@ -126,6 +130,7 @@ impl Conn {
             if gathered == 0 {
                 break;
             }
+            cx.counters.system_calls += 1;
             let sent = if gathered <= socket::SHORT {
                 socket::send_short(socket, &slices)
             } else {
@@ -154,6 +159,7 @@ impl Conn {
                         } else {
                             // The MSS grows with the window, and MULPDU with it (RFC 5044, section
                             // 4.5).
+                            cx.counters.system_calls += 1;
                             let max_ulpdu = socket::max_ulpdu(socket, cx.options.mss_limit);
                             let changed = self.endpoint.set_max_ulpdu(max_ulpdu);
                             self.unqueried = 0;

@@ -17,7 +17,7 @@ use smallvec::smallvec;
 
 const DELAY: Duration = Duration::from_millis(5);
 /// Number of attempts, of which the fastest counts: other work on the machine only ever adds time.
-const TRIES: usize = 10;
+const TRIES: usize = 200;
 /// Time-out, longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -93,15 +93,22 @@ fn received(node: usize) -> impl FnMut(usize, Event) -> Option<()> {
     }
 }
 
-/// Checks that the fastest of the measured durations is `trips` round trips and not much more.
+/// The number of times that a duration is measured at least.
+const LEAST: usize = 10;
+
+/// Checks that the fastest of the measured durations is `trips` round trips and not much more. Ends
+/// as soon as one is, after a few that could be too short, so that only a busy machine needs many.
 fn takes(trips: u32, tried: impl IntoIterator<Item = Duration>) {
-    let fastest = tried.into_iter().min().unwrap();
     let wanted = 2 * DELAY * trips;
-    assert!(fastest >= wanted, "{fastest:?} instead of {wanted:?}");
-    assert!(
-        fastest < wanted + DELAY,
-        "{fastest:?} instead of {wanted:?}"
-    );
+    let mut fastest = Duration::MAX;
+    for (count, duration) in (1..).zip(tried) {
+        assert!(duration >= wanted, "{duration:?} instead of {wanted:?}");
+        fastest = fastest.min(duration);
+        if count >= LEAST && fastest < wanted + DELAY {
+            return;
+        }
+    }
+    panic!("{fastest:?} instead of {wanted:?}");
 }
 
 fn connect(nodes: &mut [Node; 2]) -> [QpId; 2] {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 
 use super::queue_pair::{Arrival, Packet, Progress};
 use super::state::{State, Stream, What};
-use super::{Access, End, FabricEvent, Path};
+use super::steps::before;
+use super::{Access, End, FabricEvent, Path, StepKind};
 use rdma::{
     Completion, Disconnect, Event, Failed, Region, SharedReceiveQueue, Stag, Success, WorkError,
 };
@@ -65,7 +66,7 @@ impl State {
 
     /// Refuses a request of the peer. Both ends fail, each with its own error.
     fn refuse(&mut self, here: End, there: End, number: u64, error: WorkError, why: &str) {
-        let at = self.now + self.costs.delay;
+        let at = self.now + self.link(here.node).delay;
         if let Some(entry) = self.qp(there).and_then(|qp| qp.entry(number)) {
             entry.refused = true;
         }
@@ -164,25 +165,29 @@ impl State {
         let bytes = source.slice(start..start + access.len);
         self.note(&FabricEvent::Accessed(to, access));
         let late = self.random.duration(self.faults.late_read);
-        let (response, delay) = (self.costs.read_response, self.costs.delay);
-        let framed = self.costs.framed(bytes.len());
-        let sending = self.costs.sending(framed);
+        let response = self.costs.read_response;
+        let crossing = self.cross(to, bytes.len());
         // The response is transmitted when the device has it ready. Sends posted before that go
         // first; reads of one connection are answered in order.
         let now = self.now;
         let Some(qp) = self.qp(to) else { return };
-        qp.answered = qp.answered.max(now + response + late) + sending;
-        let left = qp.answered;
+        let left = qp.answered.max(now + response + late) + crossing.sending;
+        qp.answered = left + crossing.again;
+        qp.responded = qp.responded.max(left + crossing.travel);
+        let arrival = qp.responded;
+        let begun = before(left, crossing.sending);
+        let kind = StepKind::ReadResponse(bytes.len());
+        let path = self.stepped(path.crossed(), to.node, (begun, arrival), kind);
         let packet = Packet::ReadResponse { bytes };
         self.show_sent(left, to, &packet);
-        self.node(to.node).counters.wire_bytes_sent += framed as u64;
+        self.node(to.node).counters.wire_bytes_sent += crossing.bytes;
         let what = What::Arrive {
             to: from,
             number,
             packet,
-            path: path.crossed(),
+            path,
         };
-        self.at(left + delay, what);
+        self.at(arrival, what);
     }
 
     fn refuse_access(&mut self, to: End, from: End, number: u64, access: Access) {

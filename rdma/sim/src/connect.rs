@@ -29,7 +29,7 @@ impl State {
             [only] => Some(*only),
             several => Some(self.random.pick(several)),
         };
-        let back = self.now + self.costs.delay;
+        let back = self.now + self.costs.down.delay;
         let Some((node, listener)) = chosen else {
             // A running host refuses the request; a host that is down does not answer.
             let mut nodes = self.nodes.iter();
@@ -80,7 +80,7 @@ impl State {
         let (Some(request), Some(qp)) = (asked, self.qp(to)) else {
             // The requester no longer waits for the answer; the accepting side must not wait
             // forever.
-            let at = self.now + self.costs.delay;
+            let at = self.now + self.link(to.node).delay;
             let error = ConnectError::TimedOut;
             return self.at(at, What::NotConnected(from, error, path.crossed()));
         };
@@ -88,7 +88,7 @@ impl State {
         qp.peer = Some(from);
         qp.max_reading = reads;
         let cut = qp.cut;
-        let at = self.now + self.costs.delay;
+        let at = self.now + self.link(to.node).delay;
         self.show_setup(to, &request, &private_data);
         // Later packets must not arrive before this one.
         if let Some(qp) = self.qp(to) {

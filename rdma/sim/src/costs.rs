@@ -5,6 +5,49 @@ use std::time::Duration;
 /// Page size in bytes, for the cost of registration.
 pub const PAGE: usize = 4096;
 
+/// The link in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Time from the last bit leaving one device to the last bit arriving at the other.
+    pub delay: Duration,
+    /// Bytes per second that a device can send.
+    pub rate: u64,
+}
+
+/// The irregularities of the link, in both directions. They are random, from the seed of the fabric, and
+/// end no connection: a device delivers what it sends in order, whatever it takes.
+///
+/// Connections are set up without them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noise {
+    /// Maximum additional delay of a Send, an RDMA Write, or a request or response of an RDMA Read. All
+    /// shorter times are equally probable. Those of one connection in one direction stay in order.
+    pub jitter: Duration,
+    /// Probability that a packet is lost, in parts per million, up to [`Noise::MAX_LOSS`]; each packet is
+    /// lost or not by itself. Acknowledgements are not, as a later one stands for those before it.
+    pub loss: u32,
+    /// Time after which the sender of a packet that was lost sends it once more, alone, and as often as
+    /// needed. What was sent behind it waits at the receiver.
+    pub retransmit: Duration,
+}
+
+impl Noise {
+    /// The greatest probability of a loss, in parts per million.
+    pub const MAX_LOSS: u32 = 500_000;
+}
+
+impl Default for Noise {
+    /// No noise. A retransmission would be after 67 ms, 4.096 µs times 2^14: a usual Local ACK Timeout of
+    /// InfiniBand and RoCE (TCP waits for 200 ms in Linux, or until later packets have arrived).
+    fn default() -> Self {
+        Self {
+            jitter: Duration::ZERO,
+            loss: 0,
+            retransmit: Duration::from_nanos(4096 << 14),
+        }
+    }
+}
+
 /// The cost model of a [`Fabric`](super::Fabric). An operation takes exactly the time given here,
 /// plus the time that it waits.
 ///
@@ -12,10 +55,12 @@ pub const PAGE: usize = 4096;
 /// short path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// Time from the last bit leaving one device to the last bit arriving at the other.
-    pub delay: Duration,
-    /// Bytes per second that a device can send.
-    pub rate: u64,
+    /// The link on which hosts send that listen nowhere: from clients to servers.
+    pub up: Link,
+    /// The link on which hosts send that listen: from servers to clients.
+    pub down: Link,
+    /// The irregularities of the link.
+    pub noise: Noise,
     /// Framing of each packet in bytes.
     pub header: usize,
     /// Maximum payload of a packet in bytes.
@@ -43,9 +88,14 @@ pub struct Costs {
 
 impl Default for Costs {
     fn default() -> Self {
-        Self {
+        let link = Link {
             delay: Duration::from_micros(5),
             rate: 12_500_000_000,
+        };
+        Self {
+            up: link,
+            down: link,
+            noise: Noise::default(),
             header: 58,
             packet: 4096,
             post: Duration::from_nanos(150),
@@ -62,15 +112,30 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Returns the number of bytes on the wire for `len` bytes of payload, framing included.
-    pub(super) fn framed(&self, len: usize) -> usize {
-        len + self.header * len.div_ceil(self.packet.max(1)).max(1)
+    /// Sets the delay of both directions.
+    pub fn set_delay(&mut self, delay: Duration) {
+        (self.up.delay, self.down.delay) = (delay, delay);
     }
 
-    /// Returns the time to transmit `bytes`.
-    pub(super) fn sending(&self, bytes: usize) -> Duration {
-        let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.rate.max(1));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    /// Sets the rate of both directions, bytes per second.
+    pub fn set_rate(&mut self, rate: u64) {
+        (self.up.rate, self.down.rate) = (rate, rate);
+    }
+
+    /// Returns the delay of a message and of the answer to it.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.up.delay + self.down.delay
+    }
+
+    /// Returns the number of packets of `len` bytes of payload.
+    pub(super) fn packets(&self, len: usize) -> usize {
+        len.div_ceil(self.packet.max(1)).max(1)
+    }
+
+    /// Returns the number of bytes on the wire for `len` bytes of payload, framing included.
+    pub(super) fn framed(&self, len: usize) -> usize {
+        len + self.header * self.packets(len)
     }
 
     /// Returns the cost of registering `bytes`.
@@ -81,6 +146,14 @@ impl Costs {
     /// Returns the cost of invalidating a region of `bytes`.
     pub(super) fn invalidating(&self, bytes: usize) -> Duration {
         self.invalidate + self.invalidate_page * pages(bytes)
+    }
+}
+
+impl Link {
+    /// Returns the time to transmit `bytes`.
+    pub(super) fn sending(&self, bytes: usize) -> Duration {
+        let nanos = bytes as u128 * 1_000_000_000 / u128::from(self.rate.max(1));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
 

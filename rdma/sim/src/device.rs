@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 use super::queue_pair::{Entry, Progress, QueuePair, Registered, Request, Stage};
 use super::state::{State, What};
-use super::{End, FabricEvent, NodeId, Path};
+use super::steps::before;
+use super::{End, FabricEvent, NodeId, Path, StepKind};
 use rdma::{
     AcceptOptions, Attributes, Carrier, ConnectError, ConnectOptions, Counters, Device,
     DeviceError, Event, ListenerId, Poller, Pool, PostError, QpId, Region, RemoteSegment,
@@ -187,7 +188,7 @@ impl Device for SimDevice {
         let cost = state.costs.post;
         let path = state.node(self.node).path;
         let begun = state.work(self.node, cost);
-        let (delay, ignore) = (state.costs.delay, state.faults.ignore_request);
+        let (delay, ignore) = (state.link(self.node).delay, state.faults.ignore_request);
         let inbound = options.inbound_reads.min(self.attributes.max_inbound_reads);
         let outbound = options
             .outbound_reads
@@ -256,7 +257,7 @@ impl Device for SimDevice {
         let cost = state.costs.post;
         let begun = state.work(self.node, cost);
         state.show_setup(end, &request, &options.private_data);
-        let (delay, detection) = (state.costs.delay, state.costs.detection);
+        let (delay, detection) = (state.link(self.node).delay, state.costs.detection);
         let what = What::Answer {
             to,
             from: end,
@@ -266,7 +267,7 @@ impl Device for SimDevice {
         };
         state.at(begun + delay, what);
         // The connecting side may be gone before it receives the answer.
-        let late = begun + detection + delay * 2;
+        let late = begun + detection + state.costs.round_trip();
         let what = What::NotConnected(end, ConnectError::TimedOut, path);
         state.at(late, what);
         Ok(())
@@ -283,7 +284,7 @@ impl Device for SimDevice {
         state.requests.remove(&request);
         let private_data = Bytes::copy_from_slice(private_data);
         let path = state.node(self.node).path.crossed();
-        let at = state.now + state.costs.delay;
+        let at = state.now + state.link(self.node).delay;
         let error = ConnectError::Rejected { private_data };
         state.at(at, What::NotConnected(from, error, path));
         Ok(())
@@ -317,7 +318,7 @@ impl Device for SimDevice {
             return Err((DeviceError::Limit("length of a region"), region));
         };
         let cost = state.costs.registering(region.len());
-        state.work(self.node, cost);
+        let ready = state.work(self.node, cost);
         if state.random.chance(fail) {
             state.note(&FabricEvent::NotRegistered(end));
             return Err((DeviceError::Limit("registrations"), region));
@@ -325,7 +326,15 @@ impl Device for SimDevice {
         let node = state.node(self.node);
         let base = node.handles.next() >> 1;
         node.counters.registrations += 1;
-        node.path.registrations[self.node.0] += 1;
+        node.path.count_registration(self.node);
+        let path = node.path;
+        let kind = StepKind::Registration {
+            len: region.len(),
+            for_writes: matches!(region, Region::RemoteWrite(_)),
+        };
+        let times = (before(ready, cost), ready);
+        let path = state.stepped(path, self.node, times, kind);
+        state.node(self.node).path = path;
         // Zero is never used, so that an unset field does not name a region.
         let mut stag = Stag(0);
         while stag == Stag(0) || state.nodes.iter().any(|node| names(node, stag)) {

@@ -133,7 +133,7 @@ impl State {
             Stage::Connecting(_) => {}
             Stage::Prepared(request) => {
                 let peer = request.from;
-                self.reset_request(peer, path);
+                self.reset_request(end, peer, path);
             }
             Stage::Accepted => {
                 let peer = qp.peer;
@@ -149,10 +149,10 @@ impl State {
         self.tell(end, Stream::Both, Event::Disconnected { qp, reason }, path);
     }
 
-    /// Fails the attempt of `peer`, whose request will not be answered.
-    fn reset_request(&mut self, peer: End, path: Path) {
+    /// Fails the attempt of `peer`, whose request `end` will not answer.
+    fn reset_request(&mut self, end: End, peer: End, path: Path) {
         let error = ConnectError::Protocol("reset".to_owned());
-        let at = self.now + self.costs.delay;
+        let at = self.now + self.link(end.node).delay;
         self.at(at, What::NotConnected(peer, error, path.crossed()));
     }
 
@@ -163,7 +163,7 @@ impl State {
         // The reset must not overtake the acceptance, which leaves when the host's processor is free.
         let left = self.nodes[end.node.0].busy.max(self.now);
         let reason = Disconnect::Lost("reset".to_owned());
-        self.at(left + self.costs.delay, What::Over(peer, reason));
+        self.at(left + self.link(end.node).delay, What::Over(peer, reason));
     }
 
     /// Frees a queue pair at the owner's request. No further event of it is reported.
@@ -184,7 +184,7 @@ impl State {
             self.leave_shared(end, shared);
         }
         match gone.map(|qp| (qp.stage, qp.peer)) {
-            Some((Stage::Prepared(request), _)) => self.reset_request(request.from, path),
+            Some((Stage::Prepared(request), _)) => self.reset_request(end, request.from, path),
             Some((Stage::Accepted, peer)) => self.reset_initiator(end, peer),
             _ => {}
         }

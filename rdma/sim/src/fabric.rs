@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::state::{Node, State, What};
 use super::{
-    Costs, End, FabricEvent, Faults, MAX_NODES, NodeId, Observer, Path, Random, SimDevice,
+    Costs, End, FabricEvent, Faults, MAX_NODES, NodeId, Observer, Path, Random, SimDevice, Step,
 };
 use rdma::{Attributes, Clock, Counters, DeviceError, Disconnect, Pool, Stag, Time};
 
@@ -179,6 +179,18 @@ impl Fabric {
         self.state.borrow_mut().work(node, duration);
     }
 
+    /// Returns a clock that counts the host's own work: it is ahead of that of the fabric by the time for
+    /// which the host's processor will be busy with what its owner has already done in its turn.
+    #[must_use]
+    pub fn host_clock(&self, node: NodeId) -> Clock {
+        let mut state = self.state.borrow_mut();
+        let now = state.now;
+        let node = state.node(node);
+        let clock = node.clock.get_or_insert_with(Clock::simulated);
+        clock.advance_to(now.max(node.busy));
+        clock.clone()
+    }
+
     /// Returns the path of the event that the host's owner is handling.
     #[must_use]
     pub fn path(&self, node: NodeId) -> Path {
@@ -189,6 +201,17 @@ impl Fabric {
     /// a call, or the path of a job that was deferred.
     pub fn set_path(&self, node: NodeId, path: Path) {
         self.state.borrow_mut().nodes[node.0].path = path;
+    }
+
+    /// Records the steps of all paths from now on: what took time, and what it had to wait for.
+    pub fn record_steps(&self) {
+        self.state.borrow_mut().steps = Some(Vec::new());
+    }
+
+    /// Returns the steps that were recorded, and records no more.
+    #[must_use]
+    pub fn take_steps(&self) -> Vec<Step> {
+        self.state.borrow_mut().steps.take().unwrap_or_default()
     }
 
     /// Returns the handles of a host's regions that its peers can access now.
@@ -212,6 +235,12 @@ impl Fabric {
     #[must_use]
     pub fn counters(&self, node: NodeId) -> Counters {
         self.state.borrow().nodes[node.0].counters
+    }
+
+    /// Returns the number of packets that the link has lost and devices have sent again.
+    #[must_use]
+    pub fn retransmissions(&self) -> u64 {
+        self.state.borrow().retransmissions
     }
 
     /// Crashes a host, which loses everything in its memory. Its peers notice after a while, and
@@ -284,6 +313,7 @@ impl Node {
             waking: false,
             turn: None,
             busy: Time::ZERO,
+            clock: None,
             sending: Time::ZERO,
             path: Path::default(),
             handles,

@@ -46,6 +46,8 @@ pub enum FabricEvent<'a> {
     Taken(End, &'a Event),
     /// A sleeping owner was woken by an interrupt.
     Interrupt(NodeId),
+    /// A device sent this number of packets again, because the link had lost them.
+    SentAgain(End, usize),
     /// The network lost the connection because of an injected fault.
     Lost(End),
     /// The end of the connection is over, and its registrations are invalid.
@@ -130,6 +132,7 @@ impl fmt::Display for FabricEvent<'_> {
                 taken(f, event)
             }
             Self::Interrupt(node) => write!(f, "{node} interrupt"),
+            Self::SentAgain(end, packets) => write!(f, "{end} sends {packets} lost packets again"),
             Self::Lost(end) => write!(f, "{end} fault: connection lost"),
             Self::Over(end) => write!(f, "{end} is over"),
             Self::Aborted(end) => write!(f, "{end} aborts"),

@@ -9,12 +9,13 @@
 //! Several hosts may listen on one address, as the loops of a server do, each with a device of its own:
 //! every connection request goes to one of them, at random.
 //!
-//! [`Costs`] holds the time of each operation, and [`Faults`] the faults to inject. Checks are as
-//! strict as those of a real device: a Send needs a posted receive that is long enough, every access is
-//! checked for handle, bounds and rights, and send queue slots are freed as in real queues. If a shared
-//! receive queue is empty, the Send waits, or ends the connection with [`WhenEmpty::EndsConnection`]; the
-//! failures of [`WhenEmpty::MayEndConnection`] are not simulated. [`Path`] counts what each event had to wait
-//! for, and an [`Observer`] sees all events.
+//! [`Costs`] holds the time of each operation, and the link, which can have another delay and rate in each
+//! direction, jitter, and losses ([`Noise`]). [`Faults`] holds the faults to inject. Checks are as strict as
+//! those of a real device: a Send needs a posted receive that is long enough, every access is checked for
+//! handle, bounds and rights, and send queue slots are freed as in real queues. If a shared receive queue is
+//! empty, the Send waits, or ends the connection with [`WhenEmpty::EndsConnection`]; the failures of
+//! [`WhenEmpty::MayEndConnection`] are not simulated. [`Path`] counts what each event had to wait for,
+//! [`Fabric::record_steps`] records when, and an [`Observer`] sees all events.
 //!
 //! The result does not depend on the machine, the build or the time: hash maps with random keys,
 //! real clocks and memory addresses are not used.
@@ -69,22 +70,25 @@ mod device;
 mod end;
 mod fabric;
 mod fabric_event;
+mod link;
 mod path;
 mod queue_pair;
 mod random;
 mod send;
 mod shared;
 mod state;
+mod steps;
 
 #[cfg(test)]
 mod tests;
 
-pub use costs::{Costs, Faults, PAGE};
+pub use costs::{Costs, Faults, Link, Noise, PAGE};
 pub use device::SimDevice;
 pub use fabric::{Fabric, Host, Turn};
 pub use fabric_event::{Access, FabricEvent, Observer};
-pub use path::{MAX_NODES, Path};
+pub use path::{COUNTED_NODES, MAX_NODES, Path};
 pub use random::Random;
+pub use steps::{Step, StepId, StepKind, on_path};
 
 use std::fmt;
 

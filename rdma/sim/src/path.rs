@@ -1,9 +1,12 @@
 //! Counts of network traversals and other waits between a cause and its effect.
 
-use super::NodeId;
+use super::{NodeId, StepId};
 
 /// Maximum number of hosts in a fabric.
-pub const MAX_NODES: usize = 8;
+pub const MAX_NODES: usize = 128;
+/// Number of hosts that a path counts for apart. Paths are copied with each event, so it is small; all
+/// hosts beyond count together with the last one.
+pub const COUNTED_NODES: usize = 8;
 
 /// Counts along one chain of causes: from the point where the path was reset to the point where it
 /// is read.
@@ -16,11 +19,13 @@ pub struct Path {
     /// Number of times that the network was crossed, in either direction.
     pub traversals: u32,
     /// Number of times that a sleeping host was woken, by host.
-    pub interrupts: [u32; MAX_NODES],
+    pub interrupts: [u32; COUNTED_NODES],
     /// Number of regions registered, by host.
-    pub registrations: [u32; MAX_NODES],
+    pub registrations: [u32; COUNTED_NODES],
     /// Number of local invalidations waited for, by host.
-    pub invalidations: [u32; MAX_NODES],
+    pub invalidations: [u32; COUNTED_NODES],
+    /// The last step, if steps are recorded ([`Fabric::record_steps`](super::Fabric::record_steps)).
+    pub last: Option<StepId>,
 }
 
 impl Path {
@@ -36,12 +41,21 @@ impl Path {
     }
 
     pub(super) fn interrupted(mut self, node: NodeId) -> Self {
-        self.interrupts[node.0] += 1;
+        self.interrupts[place(node)] += 1;
         self
     }
 
     pub(super) fn invalidated(mut self, node: NodeId) -> Self {
-        self.invalidations[node.0] += 1;
+        self.invalidations[place(node)] += 1;
         self
     }
+
+    pub(super) fn count_registration(&mut self, node: NodeId) {
+        self.registrations[place(node)] += 1;
+    }
+}
+
+/// Returns the place of a host in the counts.
+fn place(node: NodeId) -> usize {
+    node.0.min(COUNTED_NODES - 1)
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 
-use super::{Access, End, Path};
+use super::{Access, End, Path, StepKind};
 use rdma::{Buf, Frame, Region, Scatter, SendWr, SharedReceivesId, Stag, Time, WrId};
 
 /// The state of a queue pair.
@@ -139,6 +139,8 @@ pub(super) struct QueuePair {
     pub(super) arrival: Time,
     /// Reads served by this end are answered in order, not before this time.
     pub(super) answered: Time,
+    /// The responses to them arrive in order, not before this time.
+    pub(super) responded: Time,
     /// Completions of each queue become visible in order, not before these times.
     pub(super) told_sent: Time,
     pub(super) told_received: Time,
@@ -165,6 +167,7 @@ impl QueuePair {
             memory: BTreeMap::new(),
             arrival: Time::ZERO,
             answered: Time::ZERO,
+            responded: Time::ZERO,
             told_sent: Time::ZERO,
             told_received: Time::ZERO,
         }
@@ -220,6 +223,20 @@ impl Packet {
     /// response instead, whose number is that of the receiver's request.
     pub(super) fn is_acknowledged(&self) -> bool {
         matches!(self, Self::Message { .. } | Self::Write { .. })
+    }
+
+    /// Returns the packet as a step of a path, or `None` for the fabric's own packets.
+    pub(super) fn step(&self) -> Option<StepKind> {
+        Some(match self {
+            Self::Message { bytes, invalidate } => StepKind::Send {
+                bytes: bytes.clone(),
+                invalidates: invalidate.is_some(),
+            },
+            Self::Write { bytes, .. } => StepKind::Write(bytes.len()),
+            Self::ReadRequest { access } => StepKind::ReadRequest(access.len),
+            Self::ReadResponse { bytes } => StepKind::ReadResponse(bytes.len()),
+            Self::Fin | Self::FinAck | Self::Reset => return None,
+        })
     }
 
     /// Returns the packet in the form for a tap, or `None` for the fabric's own packets.

@@ -4,7 +4,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::queue_pair::{Packet, Progress};
 use super::state::{State, Stream, What};
-use super::{Access, End, FabricEvent, Path};
+use super::steps::before;
+use super::{Access, End, FabricEvent, Path, StepKind};
 use rdma::{Completion, Disconnect, Event, Failed, SendWr, Stag, Success, Time, WorkError};
 
 impl State {
@@ -104,7 +105,7 @@ impl State {
         }
         match self.costs.acknowledged {
             true if cut => None,
-            true => Some(arrived + self.costs.delay),
+            true => Some(arrived + self.delay_back(end)),
             false => Some(left),
         }
     }
@@ -121,12 +122,20 @@ impl State {
         };
         memory.valid = false;
         let len = memory.region.len();
-        if let Some(entry) = qp.entry(number) {
+        let (took, now) = (self.costs.invalidating(len), self.now);
+        let path = path.invalidated(end.node);
+        let path = self.stepped(
+            path,
+            end.node,
+            (now, now + took),
+            StepKind::Invalidation(len),
+        );
+        if let Some(entry) = self.qp(end).and_then(|qp| qp.entry(number)) {
             entry.progress = Progress::Invalidated;
-            entry.path = path.invalidated(end.node);
+            entry.path = path;
         }
         self.note(&FabricEvent::Invalidated(end, stag, false));
-        self.costs.invalidating(len)
+        took
     }
 
     /// Puts a packet on the wire. Returns the time when its last bit leaves, and the time when it
@@ -139,22 +148,26 @@ impl State {
         packet: Packet,
         path: Path,
     ) -> (Time, Time) {
-        let framed = self.costs.framed(len);
-        let sending = self.costs.sending(framed);
+        let crossing = self.cross(end, len);
         let late = self.random.duration(self.faults.late_arrival);
-        let (now, delay) = (self.now, self.costs.delay);
+        let now = self.now;
         let node = self.node(end.node);
-        node.counters.wire_bytes_sent += framed as u64;
-        node.sending = node.sending.max(now) + sending;
-        let left = node.sending;
+        node.counters.wire_bytes_sent += crossing.bytes;
+        let left = node.sending.max(now) + crossing.sending;
+        node.sending = left + crossing.again;
         self.show_sent(left, end, &packet);
+        let arrival = left + crossing.travel + late;
         let Some(qp) = self.qp(end) else {
-            return (left, left + delay);
+            return (left, arrival);
         };
-        qp.arrival = qp.arrival.max(left + delay + late);
+        qp.arrival = qp.arrival.max(arrival);
         let arrival = qp.arrival;
         if let Some(to) = qp.peer.filter(|_| !qp.cut) {
-            let path = path.crossed();
+            let mut path = path.crossed();
+            if let Some(kind) = packet.step() {
+                let begun = before(left, crossing.sending);
+                path = self.stepped(path, end.node, (begun, arrival), kind);
+            }
             let what = What::Arrive {
                 to,
                 number,

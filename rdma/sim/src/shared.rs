@@ -119,7 +119,7 @@ impl State {
 
     /// Executes the packets that an end holds, up to a message for which there is no receive.
     fn resume(&mut self, end: End) {
-        let acknowledgement = self.now + self.costs.delay;
+        let acknowledgement = self.now + self.link(end.node).delay;
         while let Some(arrival) = self.qp(end).and_then(|qp| qp.held.pop_front()) {
             if !self.has_receive(end, &arrival) {
                 if let Some(qp) = self.qp(end) {

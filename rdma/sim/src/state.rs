@@ -10,11 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::queue_pair::{Packet, QueuePair, Request};
-use super::{Costs, End, FabricEvent, Faults, NodeId, Observer, Path, Random};
+use super::{
+    Costs, End, FabricEvent, Faults, NodeId, Observer, Path, Random, Step, StepId, StepKind,
+};
 use rdma::{
     Attributes, Clock, ConnectError, Counters, Disconnect, Event, ListenerId, QpId, RequestId,
     Setup, SharedReceiveQueue, SharedReceivesId, Tap, Time, WorkError,
 };
+
+/// Purpose number of the generator for the link ([`Random::split`]).
+const NOISE: u64 = 1 << 33;
 
 /// A host.
 #[derive(Debug)]
@@ -42,6 +47,8 @@ pub(super) struct Node {
     pub(super) turn: Option<(Time, u64)>,
     /// Time until which the owner's processor is busy.
     pub(super) busy: Time,
+    /// The clock of the owner's work, if one is wanted ([`Fabric::host_clock`](crate::Fabric::host_clock)).
+    pub(super) clock: Option<Clock>,
     /// Time until which the device is transmitting.
     pub(super) sending: Time,
     /// Path of the event that the owner is handling.
@@ -144,6 +151,10 @@ pub(super) struct State {
     pub(super) random: Random,
     /// A generator from which no number is drawn, only generators for single purposes.
     pub(super) seed: Random,
+    /// Decides the jitter and the losses of the link.
+    pub(super) noise: Random,
+    /// Packets that were sent again.
+    pub(super) retransmissions: u64,
     pub(super) costs: Costs,
     pub(super) faults: Faults,
     queue: BinaryHeap<Scheduled>,
@@ -152,6 +163,8 @@ pub(super) struct State {
     next_id: u64,
     pub(super) requests: BTreeMap<RequestId, (NodeId, Request)>,
     pub(super) observer: Option<Rc<RefCell<dyn Observer>>>,
+    /// The steps of all paths, if they are recorded.
+    pub(super) steps: Option<Vec<Step>>,
     /// Observers of each host's packets.
     pub(super) taps: BTreeMap<NodeId, Box<dyn Tap>>,
 }
@@ -163,6 +176,8 @@ impl State {
             now: Time::ZERO,
             random: Random::new(seed),
             seed: Random::new(seed),
+            noise: Random::new(seed).split(NOISE),
+            retransmissions: 0,
             costs,
             faults,
             queue: BinaryHeap::new(),
@@ -171,6 +186,7 @@ impl State {
             next_id: 0,
             requests: BTreeMap::new(),
             observer: None,
+            steps: None,
             taps: BTreeMap::new(),
         }
     }
@@ -185,6 +201,30 @@ impl State {
         if let Some(observer) = &self.observer {
             observer.borrow_mut().event(self.now, what);
         }
+    }
+
+    /// Returns a path with one more step, if steps are recorded.
+    pub(super) fn stepped(
+        &mut self,
+        mut path: Path,
+        node: NodeId,
+        (start, end): (Time, Time),
+        what: StepKind,
+    ) -> Path {
+        if let Some(steps) = &mut self.steps
+            && let Ok(number) = u32::try_from(steps.len())
+        {
+            let after = path.last;
+            steps.push(Step {
+                after,
+                node,
+                start,
+                end,
+                what,
+            });
+            path.last = Some(StepId(number));
+        }
+        path
     }
 
     /// Shows a packet to the tap of an end's host, if there is one, now or when the packet has
@@ -262,6 +302,9 @@ impl State {
         let next = self.queue.pop()?;
         self.now = next.at;
         self.clock.advance_to(next.at);
+        for clock in self.nodes.iter().filter_map(|node| node.clock.as_ref()) {
+            clock.advance_to(next.at);
+        }
         Some(*next.what)
     }
 
@@ -271,6 +314,9 @@ impl State {
         let now = self.now;
         let node = self.node(node);
         node.busy = node.busy.max(now) + duration;
+        if let Some(clock) = &node.clock {
+            clock.advance_to(node.busy);
+        }
         node.busy
     }
 
@@ -333,21 +379,21 @@ impl State {
         if node.life != life || gone {
             return;
         }
-        let wakes = std::mem::take(&mut node.armed);
-        if wakes {
+        if std::mem::take(&mut node.armed) {
             node.counters.interrupts += 1;
             node.waking = true;
-        }
-        if node.waking {
-            path = path.interrupted(id);
-        }
-        node.events.push_back((event, path));
-        if wakes {
-            let latency = self.nodes[id.0].interrupt;
+            let latency = node.interrupt;
             let late = self.random.duration(self.faults.late_wake);
             self.note(&FabricEvent::Interrupt(id));
             self.turn_at(id, self.now + latency + late);
         }
+        let node = &self.nodes[id.0];
+        if node.waking {
+            let woken = node.turn.map_or(self.now, |(at, _)| at);
+            path = path.interrupted(id);
+            path = self.stepped(path, id, (self.now, woken), StepKind::Interrupt);
+        }
+        self.node(id).events.push_back((event, path));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the simulated device against the contract of the device model.
 
+mod link;
 mod sharing;
 
 use std::collections::VecDeque;
@@ -46,9 +47,16 @@ impl Pair {
         Self::with(costs, faults, |_| {})
     }
 
+    fn seeded(seed: u64, costs: Costs, faults: Faults) -> Self {
+        Self::connected(Self::asking(Fabric::new(seed, costs, faults), |_| {}))
+    }
+
     /// Creates two hosts of which one has asked the other for a connection.
     fn connecting(costs: Costs, faults: Faults, change: impl Fn(&mut Attributes)) -> Self {
-        let fabric = Fabric::new(7, costs, faults);
+        Self::asking(Fabric::new(7, costs, faults), change)
+    }
+
+    fn asking(fabric: Fabric, change: impl Fn(&mut Attributes)) -> Self {
         let mut devices = [1, 2].map(|host| device(&fabric, host, &change));
         devices[1].listen(address(2)).unwrap();
         let options = ConnectOptions {
@@ -85,7 +93,10 @@ impl Pair {
     }
 
     fn with(costs: Costs, faults: Faults, change: impl Fn(&mut Attributes)) -> Self {
-        let mut pair = Self::connecting(costs, faults, change);
+        Self::connected(Self::connecting(costs, faults, change))
+    }
+
+    fn connected(mut pair: Self) -> Self {
         pair.prepare();
         pair.accept();
         assert!(matches!(&pair.events(0)[..],
@@ -158,9 +169,13 @@ fn read(sink: Buf, stag: Stag, offset: u64) -> SendWr {
 
 #[test]
 fn a_message_costs_what_the_model_says() {
-    let costs = Costs {
+    let link = Link {
         delay: Duration::from_micros(10),
         rate: 1_000_000_000,
+    };
+    let costs = Costs {
+        up: link,
+        down: link,
         header: 0,
         post: Duration::from_micros(1),
         acknowledged: true,
@@ -173,6 +188,7 @@ fn a_message_costs_what_the_model_says() {
     pair.fabric.alarm(idle, 9);
     assert_eq!(pair.fabric.next(FAR), Some(Turn::Alarm(9)));
     let start = pair.fabric.now();
+    pair.fabric.record_steps();
     pair.fabric.set_path(NodeId(0), Path::default());
     pair.post(0, 2, send(&[5; 100]));
     assert!(pair.devices[1].arm());
@@ -196,6 +212,22 @@ fn a_message_costs_what_the_model_says() {
     assert_eq!(buf.to_vec(), [5; 100]);
     let path = pair.fabric.path(NodeId(1));
     assert_eq!((path.traversals, path.interrupts[1]), (1, 1));
+    // The steps say when.
+    let steps = pair.fabric.take_steps();
+    assert_eq!(on_path(&steps, path.last), [true, true]);
+    let after = |nanos| start + Duration::from_nanos(nanos);
+    let times: Vec<_> = steps.iter().map(|it| (it.start, it.end)).collect();
+    let arrived = after(11_100);
+    assert_eq!(times, [(after(1_000), arrived), (arrived, after(14_100))]);
+    assert!(matches!(steps[0].what, StepKind::Send { .. }));
+    assert!(matches!(steps[1].what, StepKind::Interrupt));
+    pair.receive(1, 4, 100);
+    pair.post(0, 3, send(&[5; 100]));
+    assert_eq!(pair.completions(1).len(), 1);
+    assert!(
+        pair.fabric.take_steps().is_empty(),
+        "they are recorded no more"
+    );
 }
 
 #[test]
@@ -220,7 +252,7 @@ fn reads_wait_for_their_turn_and_queues_complete_in_order() {
         assert_eq!(sink[..], source[from..from + 10]);
     }
     // With two reads at a time, two round trips, and one for the Send and its acknowledgement.
-    assert!(pair.fabric.now().as_nanos() > 10 * Costs::default().delay.as_nanos() as u64 - 1);
+    assert!(pair.fabric.now().as_nanos() > 5 * Costs::default().round_trip().as_nanos() as u64 - 1);
 }
 
 #[test]
@@ -664,7 +696,7 @@ fn a_tap_sees_both_directions_and_what_the_peer_does_to_memory() {
     assert_eq!(what(&server.sent), [format!("{response:?}")]);
     assert_eq!(what(&client.received), what(&server.sent));
     // Each frame arrives after the delay of the link.
-    let delay = Costs::default().delay;
+    let delay = Costs::default().up.delay;
     for (sent, received) in [
         (&client.sent, &server.received),
         (&server.sent, &client.received),

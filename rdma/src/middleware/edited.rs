@@ -29,7 +29,7 @@ impl<D: Device, F: FnMut(QpId, &mut SendWr)> Device for Edited<D, F> {
     crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy give_back register reclaim post_receive shared_receives);
+        destroy ending give_back register reclaim post_receive shared_receives);
 
     /// Posts the edited request to the inner device. A request that the device refuses is returned
     /// as edited, and is edited again when it is posted again.

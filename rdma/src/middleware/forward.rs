@@ -139,6 +139,11 @@ macro_rules! forward {
             $inner.destroy(qp);
         }
     };
+    (@ ending $self:ident $inner:expr) => {
+        fn ending(&$self) -> $crate::Ending {
+            $inner.ending()
+        }
+    };
     (@ register $self:ident $inner:expr) => {
         fn register(
             &mut $self,
@@ -236,7 +241,7 @@ impl<D: crate::Device + ?Sized> crate::Device for Box<D> {
     crate::forward!(self => (**self);
         attributes pool counters attach ready set_busy_poll poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy give_back register reclaim post_receive shared_receives post_send);
+        destroy ending give_back register reclaim post_receive shared_receives post_send);
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl FromStr for Delay {
         if delay > MAX_DELAY {
             return Err(ParseLinkError::Range {
                 given: text.to_owned(),
-                limit: "a delay is at most 10s",
+                limit: "it is at most 10s",
             });
         }
         Ok(Self(delay))

@@ -90,7 +90,7 @@ impl<D: Device, F: FnMut(QpId, Posted)> Device for Tapped<D, F> {
     crate::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy give_back register reclaim post_receive shared_receives);
+        destroy ending give_back register reclaim post_receive shared_receives);
 
     fn post_send(
         &mut self,

@@ -3,7 +3,10 @@
 //! and 8).
 
 use iwarp::Options;
-use rdma::{Device, Disconnect, Event, QpId, Region, RemoteSegment, SendWr, WorkError, WrId};
+use rdma::{
+    Device, Disconnect, Event, QpId, Region, RemoteSegment, Scatter, SendWr, Success, WorkError,
+    WrId,
+};
 
 use crate::node::Node;
 use crate::raw::{
@@ -19,6 +22,7 @@ struct Victim {
     raw: Raw,
     qp: QpId,
     sink: RemoteSegment,
+    receives: u64,
 }
 
 /// Returns the FPDU of a ULPDU, with one bit flipped if `at` is given.
@@ -32,18 +36,27 @@ fn damaged(ulpdu: &[u8], at: Option<usize>) -> Vec<u8> {
 
 impl Victim {
     fn new() -> Self {
+        Self::with_receives(3, &[4000])
+    }
+
+    /// Returns a victim with this number of receives, each of buffers of these lengths.
+    fn with_receives(receives: u64, lengths: &[usize]) -> Self {
         let mut node = Node::new(Options::default());
         let (raw, qp) = Raw::set_up(&mut node, true);
         let region = Region::RemoteWrite(node.buf(&[0xaa; REGION]));
         let sink = node.device.register(qp, region).unwrap();
-        for id in 1..=3 {
-            node.receive(qp, id, 4000);
+        for id in 1..=receives {
+            let mut buffers = lengths.iter().map(|&len| node.pool.alloc(len).unwrap());
+            let receive = Scatter::new(buffers.next().unwrap(), buffers);
+            let posted = node.device.post_receive(qp, WrId(id), receive);
+            assert!(posted.is_ok());
         }
         Self {
             node,
             raw,
             qp,
             sink,
+            receives,
         }
     }
 
@@ -53,7 +66,7 @@ impl Victim {
         let heard = self.raw.expect_terminate(&mut self.node);
         // Layer 2 (LLP), type 0 (MPA), code 2 (CRC); without headers, as they cannot be trusted.
         assert_eq!(heard, (0x20, 0x02, 0, Vec::new()));
-        for id in first..=3 {
+        for id in first..=self.receives {
             let completion = self.node.next_completion();
             let failed = completion.result.unwrap_err();
             assert_eq!(
@@ -161,6 +174,35 @@ fn a_send_with_a_wrong_crc_is_not_delivered_whole_or_in_part() {
     let ulpdu = untagged(SEND_INVALIDATE, true, stag, (0, 1, 0), b"damaged");
     victim.raw.write(&damaged(&ulpdu, Some(25)));
     victim.ends(1);
+}
+
+/// Messages of one length, of which the later ones are received in predicted places.
+#[test]
+fn a_predicted_send_with_a_wrong_crc_is_not_delivered() {
+    const FIRST: usize = 100;
+    const LEN: usize = 998;
+    const HEAD: usize = 2 + 18;
+    // In the part that is copied, in the other one, in the padding, and in the CRC.
+    for at in [
+        HEAD,
+        HEAD + FIRST - 1,
+        HEAD + FIRST,
+        HEAD + LEN - 1,
+        HEAD + LEN,
+        HEAD + LEN + 2 + 3,
+    ] {
+        let mut victim = Victim::with_receives(5, &[FIRST, 4000]);
+        for msn in 1..=4 {
+            let payload = [msn as u8; LEN];
+            victim.raw.send_ulpdu(&send(msn, &payload));
+            let Ok(Success::Receive { buf, .. }) = victim.node.next_completion().result else {
+                panic!("message {msn}");
+            };
+            assert_eq!(buf.to_vec(), payload);
+        }
+        victim.raw.write(&damaged(&send(5, &[5; LEN]), Some(at)));
+        victim.ends(5);
+    }
 }
 
 #[test]

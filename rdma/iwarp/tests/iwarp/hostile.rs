@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use iwarp::Options;
 use rdma::{
-    Carrier, Device, Disconnect, Event, Region, RemoteSegment, Scatter, Success, WorkError, WrId,
+    Carrier, Device, Disconnect, Ending, Event, Region, RemoteSegment, Scatter, Success, WorkError,
+    WrId,
 };
 
 use crate::node::{Node, PATIENCE, Pair, next_completion};
@@ -721,5 +722,41 @@ fn of_too_many_connections_that_drain_the_oldest_is_closed() {
     for (raw, _) in &mut victims {
         let heard = raw.expect_terminate(&mut node);
         assert_eq!((heard.0, heard.1), (0x12, 0x02));
+    }
+}
+
+/// Regression test: a program that disconnected many connections at once lost the last messages on some, because
+/// the oldest were closed although bytes of their peers had not been read. A program that ends had no means to
+/// wait for them.
+#[test]
+fn connections_that_the_program_has_disconnected_have_their_time() {
+    const MOST: usize = 64;
+    let mut node = Node::new(Options::default());
+    let mut peers: Vec<_> = (0..=MOST).map(|_| Raw::set_up(&mut node, false)).collect();
+    for (_, qp) in &peers {
+        node.device.disconnect(*qp);
+    }
+    let ended = |node: &Node| {
+        let events = node.events.iter();
+        let ended = |event: &&Event| matches!(event, Event::Disconnected { .. });
+        events.filter(ended).count()
+    };
+    let start = Instant::now();
+    while ended(&node) <= MOST {
+        assert!(start.elapsed() < PATIENCE, "not all have ended");
+        idle(&mut node);
+    }
+    for (raw, qp) in &mut peers {
+        node.device.destroy(*qp);
+        raw.send_ulpdu(&send(1, b"late"));
+    }
+    assert_eq!(node.device.ending(), Ending::WaitsForPeers);
+    for (raw, _) in &mut peers {
+        assert_eq!(raw.read_fpdu(&mut node), Got::End);
+    }
+    drop(peers);
+    while node.device.ending() != Ending::Ended {
+        assert!(start.elapsed() < PATIENCE, "not all are gone");
+        idle(&mut node);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use iwarp::Options;
-use rdma::{Device, Disconnect, Event, Region, SendWr, Stag, Success, WrId};
+use rdma::{Device, Disconnect, Ending, Event, Region, SendWr, Stag, Success, Time, WrId};
 use smallvec::SmallVec;
 
 use crate::node::{
@@ -267,7 +267,7 @@ fn busy_polling_needs_no_readiness() {
             .unwrap();
         let start = Instant::now();
         while server.events.is_empty() {
-            server.device.poll(rdma::Time::now(), &mut server.events);
+            server.device.poll(Time::now(), &mut server.events);
             assert!(start.elapsed() < PATIENCE);
         }
         assert_eq!(server.next_completion().id, WrId(round));
@@ -280,14 +280,14 @@ fn busy_polling_needs_no_readiness() {
     raw.write(&crate::raw::frame(crate::raw::REQUEST, 0x10, 2, &private));
     let start = Instant::now();
     while server.events.is_empty() {
-        server.device.poll(rdma::Time::now(), &mut server.events);
+        server.device.poll(Time::now(), &mut server.events);
         assert!(start.elapsed() < PATIENCE);
     }
     raw.wait_request(server);
     let mut late = Raw::connect(address);
     // Enough polls for the connection to be accepted.
     for _ in 0..200 {
-        server.device.poll(rdma::Time::now(), &mut server.events);
+        server.device.poll(Time::now(), &mut server.events);
     }
     server.receive(*s, 7, 64);
     client.send(*c, 1, b"last");
@@ -315,7 +315,7 @@ fn busy_polling_does_not_prefetch_in_the_middle_of_a_message() {
     let spin = |node: &mut Node| {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(2) {
-            node.device.poll(rdma::Time::now(), &mut node.events);
+            node.device.poll(Time::now(), &mut node.events);
         }
     };
     let payload: Vec<u8> = (1..=200).collect();
@@ -545,6 +545,33 @@ fn an_orderly_close_sends_what_was_posted() {
         other => panic!("{other:?}"),
     }
     pair.finish();
+}
+
+/// Regression test: after ten seconds, what was left was dropped, and the end reported as an orderly one.
+#[test]
+fn an_orderly_close_takes_as_long_as_the_peer_takes_to_accept_what_was_posted() {
+    let mut node = Node::new(Options::default());
+    let (mut raw, qp) = Raw::set_up(&mut node, false);
+    raw.send_ulpdu(&tagged(WRITE, true, 0, 0, b""));
+    let message = vec![7; 24 << 20];
+    node.send(qp, 1, &message);
+    let first = raw.read_fpdu(&mut node);
+    node.device.disconnect(qp);
+    let hour = Duration::from_secs(3600);
+    node.device.poll(Time::now() + hour, &mut node.events);
+    assert!(node.events.is_empty(), "{:?}", node.events);
+    assert_eq!(node.device.ending(), Ending::Sending);
+    let (mut got, mut taken) = (first, 0);
+    while let Got::Ulpdu(ulpdu) = got {
+        taken += ulpdu.len() - 18;
+        got = raw.read_fpdu(&mut node);
+    }
+    assert_eq!(taken, message.len());
+    assert!(node.next_completion().result.is_ok());
+    match node.next() {
+        Event::Disconnected { reason, .. } => assert_eq!(reason, Disconnect::Local),
+        event => panic!("{event:?}"),
+    }
 }
 
 #[test]

@@ -172,8 +172,8 @@ impl<D: Device> Linked<D> {
 
 impl<D: Device> Device for Linked<D> {
     crate::forward!(self => self.device;
-        attributes pool counters attach ready set_busy_poll flush listen local_address carrier give_back
-        register reclaim post_receive shared_receives);
+        attributes pool counters attach ready set_busy_poll flush listen local_address carrier ending
+        give_back register reclaim post_receive shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         self.now = self.now.max(now);
