@@ -76,8 +76,10 @@ pub mod escape;
 pub mod fs;
 pub mod overrides;
 pub mod proto;
+pub mod reduction;
 pub mod server;
 pub mod ulb;
+mod v4;
 
 #[cfg(test)]
 #[path = "../tests/support/in_process.rs"]

@@ -95,6 +95,7 @@ fn limits(info: &FsinfoOk, options: &AttachOptions) -> Limits {
     Limits {
         rsize: multiple(size(options.rsize, info.read_preferred, info.read_max)),
         wsize: multiple(size(options.wsize, info.write_preferred, info.write_max)),
+        write_multiple: info.write_multiple,
         list: info.readdir_preferred.clamp(LIST.0, LIST.1),
         max_file_size: match info.max_file_size {
             0 => u64::MAX,

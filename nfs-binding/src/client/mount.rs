@@ -38,6 +38,8 @@ pub struct Limits {
     pub rsize: u32,
     /// The maximum WRITE.
     pub wsize: u32,
+    /// The number of bytes of which the server wants WRITEs to be a multiple (`wtmult`).
+    pub write_multiple: u32,
     /// The maximum READDIR or READDIRPLUS reply.
     pub list: u32,
     /// The maximum file size.

@@ -1,4 +1,4 @@
-//! NFS URLs: `nfs://SERVER[:PORT]/PATH`.
+//! NFS URLs: `nfs://SERVER[:PORT]/PATH`, or `SERVER:/PATH`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// The text does not start with `nfs://`.
-    #[error("{0:?} is not a URL of the form nfs://SERVER[:PORT]/EXPORT/PATH{meant}", meant = meant(.0))]
+    #[error("{0:?} is not a URL of the form nfs://SERVER[:PORT]/EXPORT/PATH, and not SERVER:/EXPORT/PATH{meant}", meant = meant(.0))]
     Scheme(String),
     /// The text contains no server.
     #[error("{0:?} contains no server; the form is nfs://SERVER[:PORT]/EXPORT/PATH")]
@@ -27,7 +27,7 @@ pub enum UrlError {
     Zero(String),
 }
 
-/// Returns a hint for a URL that begins with a transport, or for a source as mount(8) has it, `SERVER:/PATH`.
+/// Returns a hint for a URL that begins with a transport, or for a source with a port.
 fn meant(text: &str) -> String {
     if let Some(("rdma" | "tcp", rest)) = text.split_once("://") {
         return format!(
@@ -57,15 +57,8 @@ pub struct NfsUrl {
 }
 
 impl NfsUrl {
-    /// Parses the source of a mount: a URL, or `SERVER:/PATH` as in nfs(5). An IPv6 address is in
-    /// brackets, and the path has no escapes.
-    ///
-    /// # Errors
-    /// See [`UrlError`].
-    pub fn from_source(text: &str) -> Result<Self, UrlError> {
-        let Some((server, path)) = text.split_once(":/").filter(|_| !text.contains("://")) else {
-            return text.parse();
-        };
+    /// Parses `SERVER:/PATH`, `text` in whole.
+    fn from_source(server: &str, path: &str, text: &str) -> Result<Self, UrlError> {
         let (server, port) = split_authority(server, text)?;
         if port.is_some() || server.contains('/') {
             return Err(UrlError::Scheme(text.to_owned()));
@@ -91,7 +84,13 @@ impl NfsUrl {
 impl FromStr for NfsUrl {
     type Err = UrlError;
 
+    /// Parses a URL, or `SERVER:/PATH` as in nfs(5), in which an IPv6 address is in brackets, and the path has no
+    /// escapes.
     fn from_str(text: &str) -> Result<Self, UrlError> {
+        let source = text.split_once(":/");
+        if let Some((server, path)) = source.filter(|(_, path)| !path.starts_with('/')) {
+            return Self::from_source(server, path, text);
+        }
         let rest = text
             .strip_prefix("nfs://")
             .ok_or_else(|| UrlError::Scheme(text.to_owned()))?;
@@ -216,9 +215,9 @@ mod tests {
     }
 
     #[test]
-    fn a_source_of_mount_8_is_understood() {
+    fn a_url_that_is_nearly_right_is_understood() {
         let said = |text: &str| text.parse::<NfsUrl>().unwrap_err().to_string();
-        assert!(said("host:/data").ends_with("did you mean nfs://host/data?"));
+        assert!(said("host:5:/data").ends_with("did you mean nfs://host:5/data?"));
         assert!(said("rdma://host/data").contains("did you mean nfs://host/data? -o proto="));
         for other in ["http://h/x", "/data", ":/data", "a/b:/c", "data"] {
             assert!(!said(other).contains("did you mean"), "{other}");
@@ -227,10 +226,12 @@ mod tests {
 
     #[test]
     fn a_source_has_either_form() {
-        let source = |text: &str| NfsUrl::from_source(text);
+        let source = |text: &str| text.parse::<NfsUrl>();
         assert_eq!(source("nfs://h:5/a%20b"), Ok(url("nfs://h:5/a%20b")));
         assert_eq!(source("h:/a%20b:/c"), Ok(url("nfs://h/a%2520b:/c")));
         assert_eq!(source("[::1]:/"), Ok(url("nfs://[::1]/")));
+        assert_eq!(source("h:/a://b"), Ok(url("nfs://h/a://b")));
+        assert_eq!(source("nfs://h/a:/b"), source("h:/a:/b"));
         for bad in [
             "h:5:/x",
             "::1:/x",

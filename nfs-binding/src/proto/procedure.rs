@@ -1,5 +1,7 @@
 //! The procedures: one type for each, with its number, arguments and results.
 
+use onc_rpc::Decoder;
+
 use super::{
     AccessArgs, AccessResult, CommitArgs, CommitResult, CreateArgs, CreateResult, DirOpArgs,
     ExportList, FsinfoResult, FsstatResult, GetattrResult, HandleArgs, LinkArgs, LinkResult,
@@ -36,6 +38,17 @@ pub fn is_idempotent(prog: u32, proc: u32) -> bool {
             | nfs::Link::NUMBER
     );
     prog != NFS_PROGRAM || !changes
+}
+
+/// Returns the status with which the results of a procedure begin (program, version, procedure,
+/// results), or `None` if they have none: those of NULL, and of all of MOUNT but MNT.
+pub fn status_of(prog: u32, _: u32, proc: u32, results: &mut Decoder<'_>) -> Option<u32> {
+    let has_one = match prog {
+        NFS_PROGRAM => proc != nfs::Null::NUMBER,
+        MOUNT_PROGRAM => proc == mnt::Mount::NUMBER,
+        _ => false,
+    };
+    if has_one { results.u32().ok() } else { None }
 }
 
 /// A remote procedure.

@@ -138,6 +138,10 @@ impl<T: Xdr> Xdr for Vec<T> {
             }
             T::decode_some_of_list(input, &mut list);
         }
+        // Lists in entries of a list would each keep what was reserved for the rest of the message.
+        if list.capacity() / 2 > list.len() {
+            list.shrink_to_fit();
+        }
         Ok(list)
     }
 }

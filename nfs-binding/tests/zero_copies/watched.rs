@@ -62,7 +62,7 @@ impl<D: Device> Device for WatchedDevice<D> {
     rdma::forward!(self => self.device;
         attributes pool counters attach ready set_busy_poll flush arm next_deadline listen
         local_address carrier close_listener connect prepare_accept accept reject disconnect abort
-        destroy give_back register reclaim post_receive shared_receives);
+        destroy ending give_back register reclaim post_receive shared_receives);
 
     fn poll(&mut self, now: Time, events: &mut VecDeque<Event>) {
         let before = events.len();

@@ -43,6 +43,7 @@ fn mount(results: Message) -> Mount<Always> {
         limits: Limits {
             rsize: 4096,
             wsize: 4096,
+            write_multiple: 4096,
             list: 4096,
             max_file_size: u64::MAX,
         },

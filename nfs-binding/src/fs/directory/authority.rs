@@ -23,7 +23,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use linux_file_handle::{set_file_group, set_file_ids, set_file_user};
 use rustix::io::Errno;
@@ -137,10 +137,14 @@ impl Authority {
         let gid = rustix::process::getegid();
         let groups = rustix::process::getgroups()?;
         if !user.is_root() {
-            tracing::warn!(
-                uid = user.as_raw(),
-                "not the superuser: every client's operations are done as this user",
-            );
+            // Each exported directory has its own authority.
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| {
+                tracing::warn!(
+                    uid = user.as_raw(),
+                    "not the superuser: every client's operations are done as this user",
+                );
+            });
             return Ok(Self::Own(Caller {
                 uid: user.as_raw(),
                 gid: gid.as_raw(),

@@ -77,6 +77,10 @@ impl ServerTransport for Checked {
 
     fn close(&mut self, _: ConnectionId) {}
 
+    fn finish(&mut self, _: ConnectionId, _: Time) -> bool {
+        true
+    }
+
     fn pool(&self, _: ConnectionId) -> Pool {
         Pool::new(1 << 20)
     }
