@@ -90,7 +90,7 @@ impl Arranged {
         in_stream: impl FnMut(usize) -> bool,
     ) -> Result<Transmissions, NotTransferred> {
         let other = || NotTransferred("the message is not that which was planned".to_owned());
-        let mut stream = message.gather(in_stream);
+        let stream = message.gather(in_stream);
         let stream_len: u64 = stream.iter().map(|piece| piece.len() as u64).sum();
         let data = |item: usize| {
             let (index, len) = *self.placed.get(item)?;
@@ -100,18 +100,22 @@ impl Arranged {
         if stream_len != self.payload || (0..self.placed.len()).any(|item| data(item).is_none()) {
             return Err(other());
         }
+        let first_header = self.layout.first_header(&self.headers);
         // A group of one transmission has the whole stream as its payload.
-        let mut whole = (self.layout.parts.len() == 1).then(|| std::mem::take(&mut stream));
+        if let [only] = &self.layout.parts[..] {
+            let (padding, placed) = only.placed(first_header, data).ok_or_else(other)?;
+            return Ok(Transmissions::from_buf([Transmission {
+                padding,
+                placed,
+                ..Transmission::new(opttype, info, stream)
+            }]));
+        }
         let mut rest = Rest::new(&stream);
         let mut transmissions = Transmissions::new();
         for (number, part) in self.layout.parts.iter().enumerate() {
             let payload_len = part.payload.end - part.payload.start;
             let (opttype_here, info, header) = match number {
-                0 => (
-                    opttype,
-                    std::mem::take(&mut info),
-                    self.layout.first_header(&self.headers),
-                ),
+                0 => (opttype, std::mem::take(&mut info), first_header),
                 _ => {
                     let cont = Continuation {
                         number: number as u32,
@@ -121,16 +125,10 @@ impl Arranged {
                     (XMTCONT, cont.encode(), Continuation::HEADER_LEN)
                 }
             };
-            let payload = match whole.take() {
-                Some(stream) => stream,
-                None => {
-                    let mut payload = Segments::new();
-                    if !rest.take(payload_len, &mut payload) {
-                        return Err(other());
-                    }
-                    payload
-                }
-            };
+            let mut payload = Segments::new();
+            if !rest.take(payload_len, &mut payload) {
+                return Err(other());
+            }
             let (padding, placed) = part.placed(header, data).ok_or_else(other)?;
             transmissions.push(Transmission {
                 padding,

@@ -91,6 +91,13 @@ impl Transmit {
         out: &mut Outbox<'_>,
         fault: impl FnOnce(&Group) -> Fault,
     ) {
+        if self.incoming.is_some() {
+            self.break_group(out, fault);
+        }
+    }
+
+    #[cold]
+    fn break_group(&mut self, out: &mut Outbox<'_>, fault: impl FnOnce(&Group) -> Fault) {
         if let Some(group) = self.incoming.take() {
             let lead = group.id.lead();
             let bad = TransmissionId {

@@ -71,18 +71,15 @@ fn put_list(out: &mut BytesMut, list: &[Property]) {
     }
 }
 
-/// Decodes a property at the position of `from` in `info`. Its value is a slice of `info`.
-fn property(info: &Bytes, from: &mut Reader<'_>) -> Result<Property, Malformed> {
-    let id = from.u32()?;
-    let value = from.opaque()?;
-    // The position of the reader, minus the value and its round-up, is the start of the value.
-    let end = info.len() - from.left();
-    let start = end - padded(value.len() as u64) as usize;
-    let value = info.slice(start..start + value.len());
-    Ok(Property { id, value })
+/// Decodes a property. Its value is copied: it is short, and outlives the receive in which it arrived.
+fn property(from: &mut Reader<'_>) -> Result<Property, Malformed> {
+    Ok(Property {
+        id: from.u32()?,
+        value: Bytes::copy_from_slice(from.opaque()?),
+    })
 }
 
-fn list(info: &Bytes, from: &mut Reader<'_>) -> Result<Vec<Property>, Malformed> {
+fn list(from: &mut Reader<'_>) -> Result<Vec<Property>, Malformed> {
     let count = from.u32()? as usize;
     if count > MAX_CHARACTERISTICS {
         return Err(Malformed::TooMany("characteristics"));
@@ -91,7 +88,7 @@ fn list(info: &Bytes, from: &mut Reader<'_>) -> Result<Vec<Property>, Malformed>
     if from.left() / 8 < count {
         return Err(Malformed::Truncated);
     }
-    (0..count).map(|_| property(info, from)).collect()
+    (0..count).map(|_| property(from)).collect()
 }
 
 impl Init {
@@ -111,14 +108,14 @@ impl Init {
         4 + list + self.no_change.encoded_len()
     }
 
-    /// Decodes the operation. The values are slices of `info`.
+    /// Decodes the operation.
     ///
     /// # Errors
     /// [`Malformed`] if `info` does not match the XDR definition.
-    pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
+    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {
-                start: list(info, from)?,
+                start: list(from)?,
                 no_change: Subset::decode(from)?,
             })
         })
@@ -134,12 +131,12 @@ impl Request {
         out.freeze()
     }
 
-    /// Decodes the operation. The values are slices of `info`.
+    /// Decodes the operation.
     ///
     /// # Errors
     /// [`Malformed`] if `info` does not match the XDR definition.
-    pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
-        let want = Reader::whole(info, |from| list(info, from))?;
+    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
+        let want = Reader::whole(info, list)?;
         Ok(Self { want })
     }
 }
@@ -159,7 +156,7 @@ impl Response {
     ///
     /// # Errors
     /// [`Malformed`] if `info` does not match the XDR definition.
-    pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
+    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {
                 done: Subset::decode(from)?,
@@ -190,14 +187,14 @@ impl Update {
         out.freeze()
     }
 
-    /// Decodes the operation. The value is a slice of `info`.
+    /// Decodes the operation.
     ///
     /// # Errors
     /// [`Malformed`] if `info` does not match the XDR definition.
-    pub fn decode(info: &Bytes) -> Result<Self, Malformed> {
+    pub fn decode(info: &[u8]) -> Result<Self, Malformed> {
         Reader::whole(info, |from| {
             Ok(Self {
-                now: property(info, from)?,
+                now: property(from)?,
                 pending_cleared: from.boolean()?,
             })
         })

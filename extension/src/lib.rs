@@ -91,8 +91,10 @@
 //! one extension learns are passed to the others, so that crates that do not know each other can rely on
 //! the same exchange of properties. A plan of an extension ([`Planned`]) is a value that only this
 //! extension looks into. Messages that one plain Send carries are offered only to an extension that
-//! claims small calls ([`TransferMode::claims_small_calls`]). One that sends several of them together
-//! returns a [`Batching`] from [`Extension::batching`].
+//! claims small calls ([`TransferMode::claims_small_calls`]); [`CallToPlan::in_one_message`] and
+//! [`IncomingCall::in_one_message`] spare it the details. One that sends several of them together
+//! returns a [`Batching`] from [`Extension::batching`]. Fields are written once, with their codec
+//! ([`xdr`]).
 
 #![forbid(unsafe_code)]
 
@@ -107,6 +109,7 @@ mod message;
 mod reassembly;
 mod set;
 mod transfer_mode;
+pub mod xdr;
 
 use std::any::Any;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Messages as extensions see them: those of their own, and what every version can say of any other.
 
 use bytes::{Bytes, BytesMut};
+use onc_rpc::Segments;
 use rpcrdma_chunks::{Direction, Malformed, Reader};
 
 use crate::PeerError;
@@ -57,7 +58,7 @@ pub enum Fields<'a> {
     /// The header says how long they are (version-two-01, section 3.1: `rdma_optinfo`).
     Delimited {
         /// The fields.
-        fields: &'a Bytes,
+        fields: &'a [u8],
         /// Offset of the payload in the message in bytes, counted across all slices.
         payload_at: usize,
     },
@@ -116,10 +117,32 @@ impl<'a> ReceivedMessage<'a> {
     /// # Errors
     /// [`Malformed`]: this version's headers do not, so that only [`ReceivedMessage::read`] finds
     /// the end of the fields.
-    pub fn delimited(&self) -> Result<(&'a Bytes, usize), Malformed> {
+    pub fn delimited(&self) -> Result<(&'a [u8], usize), Malformed> {
         match self.fields {
             Fields::Delimited { fields, payload_at } => Ok((fields, payload_at)),
             Fields::Open { .. } => Err(Malformed::Rule("fields without a length")),
+        }
+    }
+
+    /// Returns what follows the first `at` bytes of the message, such as the payload
+    /// ([`ReceivedMessage::read`]). Nothing is copied.
+    #[must_use]
+    pub fn payload(&self, mut at: usize) -> Segments {
+        let rest = self.message.iter().map(|piece| {
+            let before = at.min(piece.len());
+            at -= before;
+            piece.slice(before..)
+        });
+        rest.filter(|piece| !piece.is_empty()).collect()
+    }
+
+    /// Returns [`ReceivedMessage::payload`] in one piece. It is copied if this end posts receives of
+    /// several segments.
+    #[must_use]
+    pub fn rest(&self, at: usize) -> Bytes {
+        match &*self.payload(at) {
+            [one] => one.clone(),
+            several => several.concat().into(),
         }
     }
 

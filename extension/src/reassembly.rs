@@ -383,9 +383,6 @@ impl Whole<'_> {
     }
 }
 
-/// The position of a placed item and its places.
-type Located = (u32, SmallVec<[Place; 2]>);
-
 /// Length in bytes of XID and type of an RPC message. No item begins before their end.
 const RPC_START: u64 = 8;
 
@@ -396,24 +393,11 @@ fn message<P: AsRef<[Bytes]>>(
     max: u64,
 ) -> Result<Message, BadItem> {
     check_positions(entries, parts.iter().map(Part::payload_len).sum(), max)?;
-    let located = located(parts, frame, entries)?;
     let mut payload = Segments::new();
     for part in parts {
         part.push_payload(&mut payload);
     }
-    let bulk = |(position, places): &Located| {
-        let mut data = Bulk::new();
-        for place in places {
-            if let Some(part) = parts.get(place.transmission) {
-                part.cut(place.at, place.len, |piece| data.push(piece));
-            }
-        }
-        BulkItem {
-            position: Position::At(*position),
-            data,
-        }
-    };
-    Ok(Message::new(payload, located.iter().map(bulk)))
+    Ok(Message::new(payload, placed_items(parts, frame, entries)?))
 }
 
 /// Checks the positions of the items of a message with `payload` bytes of payload. As with read chunks,
@@ -440,16 +424,16 @@ fn check_positions(entries: &[impl ItemEntry], payload: u64, max: u64) -> Result
     }
 }
 
-/// Returns the places of all placed items. The places must lie within the bytes that were sent behind the
-/// payload, and must not overlap.
-fn located<P: AsRef<[Bytes]>>(
+/// Returns all placed items. Their places must lie within the bytes that were sent behind the payload, and
+/// must not overlap.
+fn placed_items<P: AsRef<[Bytes]>>(
     parts: &[Part<P>],
     frame: &Frame,
     entries: &[impl ItemEntry],
-) -> Result<SmallVec<[Located; 1]>, BadItem> {
+) -> Result<Vec<BulkItem>, BadItem> {
     // The parts of one message, of which every protocol counts at most 32 bits.
     let count = parts.len() as u32;
-    let mut located = SmallVec::new();
+    let mut items = Vec::new();
     let mut all = SmallVec::<[Place; 2]>::new();
     for entry in entries {
         let Some((position, len)) = entry.extent() else {
@@ -459,21 +443,31 @@ fn located<P: AsRef<[Bytes]>>(
             continue;
         };
         let places = locate(frame, count, &spot, len)?;
+        let mut data = Bulk::new();
         for place in &places {
             let part = parts.get(place.transmission);
-            if !part.is_some_and(|part| part.has_behind_payload(place.at, place.end())) {
-                return Err(BadItem::NotSent {
-                    part: place.transmission as u32,
-                    number: place.number,
-                });
-            }
+            let part = part.filter(|part| part.has_behind_payload(place.at, place.end()));
+            let part = part.ok_or(BadItem::NotSent {
+                part: place.transmission as u32,
+                number: place.number,
+            })?;
+            part.cut(place.at, place.len, |piece| data.push(piece));
         }
-        all.extend_from_slice(&places);
-        located.push((position, places));
+        // The places of one item have been compared with each other.
+        if entries.len() > 1 {
+            all.extend_from_slice(&places);
+        }
+        if items.is_empty() {
+            items.reserve_exact(entries.len());
+        }
+        items.push(BulkItem {
+            position: Position::At(position),
+            data,
+        });
     }
     match overlapping_segment(&all) {
         Some(number) => Err(BadItem::Overlap { number }),
-        None => Ok(located),
+        None => Ok(items),
     }
 }
 

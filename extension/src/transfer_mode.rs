@@ -15,12 +15,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Extras, Message, Segments};
 use rpcrdma_chunks::{CallChunks, Chunks, Direction, WriteChunk};
 use smallvec::SmallVec;
-use transfer_plan::{Limits, ReplyNeed, Shape};
+use transfer_plan::{ChunkCounts, Limits, ReplyNeed, Shape};
 
-use crate::PeerError;
+use crate::{PeerError, ReceivedMessage};
 
 /// A call for which a transfer mode is to be planned.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,9 @@ pub struct CallToPlan<'a> {
     pub shape: &'a Shape,
     /// Upper bounds for the lengths of the reply.
     pub need: &'a ReplyNeed,
+    /// The values that its caller attached to the call, for extensions that carry them. Calls that have
+    /// some are planned each time, and never sent together with others.
+    pub extras: &'a Extras,
     /// Limits of the connection.
     pub limits: &'a Limits,
     /// Credits that the peer grants; an upper bound for the number of transmissions of a call,
@@ -39,6 +42,35 @@ pub struct CallToPlan<'a> {
     pub reply_credits: u32,
     /// Maximum number of additional receives that can be posted for the reply.
     pub reservable: u32,
+}
+
+impl CallToPlan<'_> {
+    /// Returns a candidate with one message for the call, behind a header of `header` bytes, and a
+    /// reply of the base protocol. Returns `None` if one of them has items or is too long for that.
+    #[must_use]
+    pub fn in_one_message(&self, header: u64, plan: Arc<dyn Planned>) -> Option<CallCandidate> {
+        let limits = self.limits;
+        let len = header.checked_add(self.shape.stream_len())?;
+        let reply_header = (limits.header_len)(&ChunkCounts::default());
+        let reply = reply_header.checked_add(self.need.stream_len())?;
+        let fits = self.shape.items().is_empty()
+            && self.need.items.is_empty()
+            && len <= limits.inline_send
+            && reply <= limits.inline_receive;
+        fits.then(|| CallCandidate {
+            cost: Cost {
+                transmissions: 1,
+                wire_bytes: len,
+                reply_transmissions: 1,
+                reply_wire_bytes: reply,
+                ..Cost::default()
+            },
+            reads: SmallVec::new(),
+            write_chunks: SmallVec::new(),
+            reply_chunk: None,
+            plan,
+        })
+    }
 }
 
 /// A reply for which a transfer mode is to be planned.
@@ -112,6 +144,25 @@ pub struct CallCandidate {
     pub reply_chunk: Option<u64>,
     /// Layout of the message.
     pub plan: Arc<dyn Planned>,
+}
+
+impl CallCandidate {
+    /// Returns the number of messages in which the call is sent: one at least, as a call without messages
+    /// would take no credit.
+    #[must_use]
+    pub fn messages(&self) -> u32 {
+        self.cost.transmissions.max(1)
+    }
+
+    /// Returns whether the call can be sent as it is: no memory is registered, and no further receives are
+    /// posted for its reply.
+    #[must_use]
+    pub fn needs_no_preparation(&self) -> bool {
+        self.reads.is_empty()
+            && self.write_chunks.is_empty()
+            && self.reply_chunk.is_none()
+            && self.cost.receives == 0
+    }
 }
 
 /// A transfer mode for a reply, offered by an extension.
@@ -207,6 +258,10 @@ pub trait TransferMode {
     /// registered: read segments with the positions of their items, and write chunks and reply
     /// chunk in the order of the candidate.
     ///
+    /// Called when there are memory and credits for all transmissions, which are sent at once; since
+    /// the call was made and planned, it may have waited for them. What depends on when a call leaves belongs
+    /// here, such as a number of the calls in their order, or the time that is left before a deadline.
+    ///
     /// # Errors
     /// [`NotTransferred`] if the connection has changed since the plan was made. The call is
     /// planned again.
@@ -218,10 +273,13 @@ pub trait TransferMode {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred>;
 
-    /// Returns the transfer modes for the reply to a call that this extension received. If there is
-    /// none and the base protocol cannot send the reply without chunks either, the call is answered
-    /// with [`PeerError::Chunk`].
-    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates;
+    /// Returns the transfer modes for the reply to a call that this extension received
+    /// ([`Transferred::Call`]). If there is none, as by default, and the base protocol cannot send the
+    /// reply without chunks either, the call is answered with [`PeerError::Chunk`].
+    fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
+        let _ = reply;
+        ReplyCandidates::new()
+    }
 
     /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
     /// chunks, as an alternative to the plan of the base protocol. By default there is none.
@@ -246,7 +304,7 @@ pub trait TransferMode {
     }
 
     /// Divides a reply into transmissions as planned. Its explicit RDMA Writes are posted before it
-    /// is sent.
+    /// is sent. An extension that plans no replies need not implement it.
     ///
     /// # Errors
     /// [`NotTransferred`] if the connection has changed since the plan was made. The reply is
@@ -256,7 +314,12 @@ pub trait TransferMode {
         xid: u32,
         plan: &dyn Planned,
         message: &Message,
-    ) -> Result<Transmissions, NotTransferred>;
+    ) -> Result<Transmissions, NotTransferred> {
+        let _ = (xid, plan, message);
+        Err(NotTransferred(
+            "the extension carries no replies".to_owned(),
+        ))
+    }
 
     /// Reports that the peer answered a call that this extension sent with an error of the base
     /// protocol. After [`PeerError::UnsupportedType`] the call is sent again with another transfer mode,
@@ -313,6 +376,41 @@ pub enum Transferred {
     },
 }
 
+impl Transferred {
+    /// Returns an RPC message without chunks that arrived in a message with these credits: a call to which
+    /// the base protocol replies as to one of its own, or a reply to any call. `transmissions` is that of
+    /// [`IncomingCall`]; a reply has one.
+    #[must_use]
+    pub fn plain(
+        direction: Direction,
+        xid: u32,
+        credits: u32,
+        transmissions: u32,
+        message: Message,
+    ) -> Self {
+        match direction {
+            Direction::Call => Self::BaseCall {
+                call: IncomingCall {
+                    xid,
+                    requested: credits,
+                    transmissions,
+                    message,
+                    chunks: CallChunks::default(),
+                    context: Box::new(()),
+                },
+                handle: None,
+            },
+            Direction::Reply => Self::AnyReply(IncomingReply {
+                xid,
+                granted: credits,
+                transmissions: 1,
+                message,
+                writes: SmallVec::new(),
+            }),
+        }
+    }
+}
+
 /// A call that arrived in messages of an extension.
 #[derive(Debug)]
 pub struct IncomingCall {
@@ -333,6 +431,22 @@ pub struct IncomingCall {
     pub chunks: CallChunks,
     /// The extension's own data for planning the reply.
     pub context: Box<dyn Any + Send>,
+}
+
+impl IncomingCall {
+    /// Returns a call that arrived in one message, which is all of it: there is nothing to fetch, and
+    /// there are no chunks for its reply.
+    #[must_use]
+    pub fn in_one_message(received: &ReceivedMessage<'_>, message: Message) -> Self {
+        Self {
+            xid: received.xid,
+            requested: received.credits,
+            transmissions: 1,
+            message,
+            chunks: CallChunks::default(),
+            context: Box::new(()),
+        }
+    }
 }
 
 /// A reply that arrived in messages of an extension.

@@ -40,23 +40,30 @@ impl Header {
     /// Appends the encoded header to `out`.
     pub fn encode_into(&self, out: &mut BytesMut) {
         out.reserve(self.encoded_len());
-        let fixed = Fixed {
-            xid: self.xid,
-            version: VERSION,
-            credits: self.credits,
-            procedure: self.body.procedure(),
+        let put_fixed = |out: &mut BytesMut| {
+            let fixed = Fixed {
+                xid: self.xid,
+                version: VERSION,
+                credits: self.credits,
+                procedure: self.body.procedure(),
+            };
+            fixed.encode_into(out);
         };
-        fixed.encode_into(out);
         match &self.body {
             Body::Msg(direction, chunks) | Body::NoMsg(direction, chunks) => {
+                put_fixed(out);
                 out.put_u32(direction.number());
                 chunks.encode_into(out);
             }
-            Body::Error(error) => error.encode_into(out),
-            Body::Optional(optional) => {
-                put_words(out, [optional.direction.number(), optional.opttype]);
-                put_opaque(out, &optional.info);
+            Body::Error(error) => {
+                put_fixed(out);
+                error.encode_into(out);
             }
+            Body::Optional(Optional {
+                direction,
+                opttype,
+                info,
+            }) => put_operation(out, (self.xid, self.credits), *direction, *opttype, info),
         }
     }
 
@@ -166,12 +173,25 @@ fn encode_error(xid: u32, version: u32, credits: u32, error: ErrorBody) -> Bytes
     out.freeze()
 }
 
-fn put_opaque(out: &mut BytesMut, bytes: &[u8]) {
+/// Appends the header of an optional operation with this XID and these credits.
+pub(crate) fn put_operation(
+    out: &mut BytesMut,
+    (xid, credits): (u32, u32),
+    direction: Direction,
+    opttype: u32,
+    info: &[u8],
+) {
+    let len = info.len() as u64;
+    out.reserve(OPTIONAL_LEN + padded(len) as usize);
     // The information was made by this side and fits the peer's receives, so it is nowhere near
     // 2^32 bytes.
-    put_words(out, [bytes.len() as u32]);
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(&[0; 3][..onc_rpc::pad(bytes.len() as u64) as usize]);
+    let direction = direction.number();
+    let words = [
+        xid, VERSION, credits, OPTIONAL, direction, opttype, len as u32,
+    ];
+    put_words(out, words);
+    out.extend_from_slice(info);
+    out.put_bytes(0, onc_rpc::pad(len) as usize);
 }
 
 fn read_direction(from: &mut Reader<'_>) -> Result<Direction, Malformed> {

@@ -1,13 +1,15 @@
 //! Optional operations (version-two-01, section 3): the headers of the messages of extensions
 //! ([`rpcrdma_extension`]).
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use rpcrdma_chunks::{FIXED_LEN, Fixed};
 use rpcrdma_extension::{
     ErrorAbout, Extensions, Fields, Heard, Kind, OutgoingMessage, PeerError, ReceivedMessage,
     Refusal,
 };
 
-use crate::{Body, ErrorBody, Header, Optional};
+use crate::codec::put_operation;
+use crate::{Body, Direction, ErrorBody, Header, OPTIONAL, Optional, Reader, VERSION};
 
 /// Returns the header of a message of an extension, with these credits.
 #[must_use]
@@ -24,6 +26,18 @@ pub fn header(message: OutgoingMessage, credits: u32) -> Header {
     }
 }
 
+/// Appends the header of a message of an extension, with these credits, as [`header`] returns it.
+pub fn encode_header(message: &OutgoingMessage, credits: u32, out: &mut BytesMut) {
+    let start = (message.xid, credits);
+    put_operation(
+        out,
+        start,
+        message.direction,
+        message.number,
+        &message.fields,
+    );
+}
+
 /// Returns what extensions may know of a received message that is not theirs: XID, direction,
 /// credits and type.
 #[must_use]
@@ -37,6 +51,33 @@ pub fn heard(header: &Header) -> Heard {
             body => Kind::Base(body.procedure()),
         },
     }
+}
+
+/// Returns an operation for its extension, without the effort of [`Header::decode`]. `message` is the whole
+/// message in slices. `None` if the message is no valid RDMA2_OPTIONAL whose header lies in the first
+/// slice; [`Header::decode`] then says what it is.
+#[must_use]
+pub fn peek(message: &[Bytes]) -> Option<ReceivedMessage<'_>> {
+    let first = message.first()?;
+    let fixed = Fixed::peek(first)?;
+    if fixed.version != VERSION || fixed.procedure != OPTIONAL {
+        return None;
+    }
+    let mut from = Reader::new(&first[FIXED_LEN..]);
+    let direction = Direction::from_number(from.u32().ok()?)?;
+    let number = from.u32().ok()?;
+    let fields = from.opaque().ok()?;
+    Some(ReceivedMessage {
+        number,
+        xid: fixed.xid,
+        direction,
+        credits: fixed.credits,
+        message,
+        fields: Fields::Delimited {
+            fields,
+            payload_at: first.len() - from.left(),
+        },
+    })
 }
 
 /// Returns an operation for its extension, or `None` if the header is not RDMA2_OPTIONAL. `message`

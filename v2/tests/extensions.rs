@@ -6,7 +6,7 @@ mod cutter;
 use bytes::Bytes;
 use common::{XID, header, optional, rpc};
 use cutter::{Cutter, LEN};
-use onc_rpc::Message;
+use onc_rpc::{Extras, Message};
 use rpcrdma_extension::{
     Action, CallToPlan, ConnectionLimits, Extension, Extensions, Heard, Outbox, PeerError,
     Property, ReceivedMessage, Refusal, Start, Transferred,
@@ -74,7 +74,7 @@ impl Extension for Recorder {
         }
         out.share_property(Property {
             id: 7,
-            value: op.delimited()?.0.clone(),
+            value: Bytes::copy_from_slice(op.delimited()?.0),
         });
         Ok(())
     }
@@ -271,6 +271,7 @@ fn a_call_is_planned_sent_and_received_in_an_operation() {
     let call = CallToPlan {
         shape: &Shape::of(&message).unwrap(),
         need: &ReplyNeed::new(3 * LEN, []),
+        extras: &Extras::NONE,
         limits: &limits,
         credits: 2,
         reply_credits: u32::MAX,

@@ -231,14 +231,16 @@ impl Transmit {
             let item = plan.items.get(index);
             item.is_none_or(|&(mode, ..)| mode == ItemMode::InStream)
         };
-        let transmissions = planned.emit(XMTREQ, info, message, in_stream)?;
-        let sent = Sent {
-            directions,
-            reserved: plan.reply.reserved,
-            count: planned.count(),
-        };
-        self.outstanding.insert(xid, sent);
-        Ok(transmissions)
+        let transmissions = planned.emit(XMTREQ, info, message, in_stream);
+        if transmissions.is_ok() {
+            let sent = Sent {
+                directions,
+                reserved: plan.reply.reserved,
+                count: planned.count(),
+            };
+            self.outstanding.insert(xid, sent);
+        }
+        transmissions
     }
 }
 
@@ -322,8 +324,8 @@ impl ReplyMode {
     /// registered.
     fn directions(&self, writes: &[rpcrdma_v2::WriteChunk]) -> Option<DirectedItems> {
         let mut writes = writes.iter();
-        let one = |item: &(u32, Directing)| {
-            let (min_len, directing) = *item;
+        let mut directions = DirectedItems::new();
+        for &(min_len, directing) in &self.items {
             let to = match directing {
                 Directing::Placed => Direction::Placed,
                 Directing::Written(_) => Direction::Explicit(writes.next()?.clone()),
@@ -332,9 +334,9 @@ impl ReplyMode {
                     chunk: writes.next()?.clone(),
                 },
             };
-            Some(DirectedItem { min_len, to })
-        };
-        self.items.iter().map(one).collect()
+            directions.push(DirectedItem { min_len, to });
+        }
+        Some(directions)
     }
 }
 

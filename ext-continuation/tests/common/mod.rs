@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use onc_rpc::{BulkItem, Message, Position, padded};
+use onc_rpc::{BulkItem, Extras, Message, Position, padded};
 use rpcrdma_ext_continuation::{Config, Features, Report, Transmit, XMTERR, register};
 use rpcrdma_ext_xchar::{BackwardSupport, Config as Exchanged, Exchange, Registry};
 use rpcrdma_extension::layout::BufferStructure;
@@ -447,6 +447,7 @@ impl Planning {
         end.plan_call(&CallToPlan {
             shape: &self.shape,
             need: &self.need,
+            extras: &Extras::NONE,
             limits: &self.limits,
             credits: self.credits,
             reply_credits: u32::MAX,

@@ -1,7 +1,7 @@
 //! Tests of plans: their limits, how long they hold, and layouts that have to be made again.
 
 use bytes::Bytes;
-use onc_rpc::{BulkItem, Position};
+use onc_rpc::{BulkItem, Extras, Position};
 use rpcrdma_chunks::{Reader, Segment, Side};
 use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_extension::{Extensions, Property};
@@ -150,6 +150,7 @@ fn a_call_with_longer_lists_than_planned_is_laid_out_again() {
     let call = CallToPlan {
         shape: &Shape::of(&message).unwrap(),
         need: &need,
+        extras: &Extras::NONE,
         limits: &limits(structure.sum(), 1 << 16),
         credits: 8,
         reply_credits: 8,
