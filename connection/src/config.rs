@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::Pool;
+use rdma::trace::Tracer;
 use rpcrdma_chunks::Side;
 use rpcrdma_chunks::limits::{MAX_CHUNK_SEGMENTS, MAX_WRITE_CHUNKS};
 use rpcrdma_extension::{DEFAULT_INLINE, EndConfig, FIRST_MESSAGE_MAX};
@@ -13,7 +14,7 @@ use rpcrdma_v1::PrivateData;
 use transfer_plan::{ChunkLimits, CostModel, Limits};
 
 use crate::dialect::Dialect;
-use crate::flow::{GrantAll, MakeGrantPolicy};
+use crate::flow::{AskAgain, GrantAll, MakeGrantPolicy};
 use crate::{BEYOND_CREDITS, Protocols, ReceiveStructure, ReducedArguments};
 
 /// The default maximum length of an RPC message, in bytes: an item of 4 MiB and the rest of the
@@ -277,6 +278,11 @@ pub struct Config {
     pub pool: Pool,
     /// The address of the peer, for logs, if it is known.
     pub peer: Option<SocketAddr>,
+    /// The observer of its calls, if they are traced.
+    pub trace: Option<Tracer>,
+    /// The handle by which the connection's policy of granting is asked again. A driver that has none
+    /// leaves policies with what they said at the events of their own connections.
+    pub ask_again: Option<AskAgain>,
 }
 
 impl Config {
@@ -321,6 +327,8 @@ impl Config {
             may_hold_calls: true,
             pool,
             peer: None,
+            trace: None,
+            ask_again: None,
             role,
             options,
         }

@@ -33,7 +33,7 @@ use crate::flow::Accounting;
 use crate::open::Open;
 use crate::requester::{PendingCall, PendingCalls, Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
-use crate::{Action, CallError, CallId, Config, Event, ReplyRoom, Role};
+use crate::{Action, CallError, CallId, Config, Event, Moved, ReplyRoom, Role};
 
 /// The XID of the first message that a server's extensions begin; later ones count downwards. The
 /// XIDs of its calls count upwards from low numbers.
@@ -155,6 +155,8 @@ struct Ended {
     requester: Option<RequesterCounters>,
     responder: Option<ResponderCounters>,
     copied: u64,
+    moved: Moved,
+    grants_sent: u64,
 }
 
 impl Phase {
@@ -309,6 +311,16 @@ impl Connection {
     pub fn limit_grant(&mut self, credits: u32) {
         if let Phase::Open(open) = &mut self.phase {
             open.shared.flow.limit_grants(credits);
+        }
+    }
+
+    /// Asks the policy of granting again, at `now`, as it wanted by
+    /// [`AskAgain::ask`](crate::flow::AskAgain::ask). Take actions after it as after an event: where the
+    /// version has a message for that, the peer is told what it may send now.
+    pub fn ask_policy_again(&mut self, now: Time) {
+        if let Some(open) = self.open_mut() {
+            open.shared.flow.set_now(now);
+            open.shared.flow.ask_policy_again();
         }
     }
 
@@ -660,6 +672,8 @@ impl Connection {
             requester: self.requester_counters(),
             responder: self.responder_counters(),
             copied: self.copied_bytes(),
+            moved: self.moved(),
+            grants_sent: self.grants_sent(),
         };
         self.phase = Phase::Ended(Box::new(ended));
     }
@@ -760,8 +774,9 @@ fn reopen(
     earlier: Earlier,
 ) -> Result<Open, String> {
     let counters = opened.requester.as_ref().map(|old| old.counters);
-    let peer = opened.peer;
+    let (peer, moved) = (opened.peer, opened.shared.moved);
     let mut opened = open(opened.into_config(), version, peer, first_xid)?;
+    opened.shared.moved = moved;
     let Earlier { sent, received } = earlier;
     opened.shared.flow.count_earlier(sent, received);
     if let (Some(requester), Some(counters)) = (&mut opened.requester, counters) {

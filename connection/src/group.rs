@@ -8,6 +8,7 @@ use rpcrdma_extension::Transmissions;
 use rpcrdma_extension::layout::pad;
 
 use crate::dialect::ExtensionHeader;
+use crate::moved::len_of;
 use crate::shared::Shared;
 
 /// Maximum length in bytes of a payload that is copied behind its header.
@@ -29,16 +30,16 @@ fn gather(
         headers.extend_from_slice(only);
         payload.clear();
     }
+    let mut message = placed;
     if payload.is_empty() && padding <= SHORT_PADDING {
         headers.put_bytes(0, padding as usize);
     } else {
         pad(&mut payload, u64::from(padding));
+        payload.extend(message);
+        message = payload;
     }
-    payload.insert(0, headers.split().freeze());
-    for piece in placed {
-        payload.push(piece);
-    }
-    payload
+    message.insert(0, headers.split().freeze());
+    message
 }
 
 /// The messages that carry one RPC message, in order. No other message is sent between them.
@@ -53,8 +54,8 @@ impl Group {
     }
 
     /// Returns the number of messages.
-    pub(crate) fn len(&self) -> usize {
-        self.messages.len()
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.messages.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the number (header type or type of operation) of the first message, or 0 if there is
@@ -80,6 +81,13 @@ impl Group {
                 number: message.number,
                 fields: message.fields,
             };
+            let sent = &mut shared.moved.sent;
+            sent.placed += len_of(&message.placed);
+            let bytes = match last {
+                0 => &mut sent.inline,
+                _ => &mut sent.continued,
+            };
+            *bytes += len_of(&message.payload);
             let dialect = shared.dialect;
             dialect.encode_extension(&mut shared.headers, header);
             let gather = gather(

@@ -23,6 +23,7 @@ use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
 use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver, Session};
+use crate::moved::len_of;
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
 use crate::shared::Shared;
@@ -67,7 +68,12 @@ impl Collected {
     }
 
     /// Records that the parts take so many bytes now. Returns false if there is no memory for more.
+    #[inline]
     fn set(&mut self, bytes: usize) -> bool {
+        bytes == self.bytes || self.change(bytes)
+    }
+
+    fn change(&mut self, bytes: usize) -> bool {
         let (more, less) = (
             bytes.saturating_sub(self.bytes),
             self.bytes.saturating_sub(bytes),
@@ -245,7 +251,9 @@ impl Open {
         if !is_reply && let Some(requester) = &mut self.requester {
             requester.handle_invalidated(shared, None, invalidated);
         }
-        self.dispatch(incoming, invalidated);
+        // Nothing else arrives between the parts of a message.
+        let continued = self.incomplete_since.is_some();
+        self.dispatch(incoming, invalidated, continued);
         if self.shared.has_extensions {
             self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
@@ -257,7 +265,7 @@ impl Open {
         }
         // What waited for credits leaves last: it may be the rest of a message in several parts, of
         // which the last actions were a part.
-        self.shared.flow.release_queued(&mut self.shared.actions);
+        self.shared.release_queued();
     }
 
     /// Handles a message of which only the beginning is here, because there is no memory for the
@@ -285,7 +293,8 @@ impl Open {
         true
     }
 
-    fn dispatch(&mut self, incoming: Incoming, invalidated: Option<Stag>) {
+    /// Handles a message. `continued` says that it was the last part of one in several.
+    fn dispatch(&mut self, incoming: Incoming, invalidated: Option<Stag>, continued: bool) {
         let Self {
             shared,
             requester,
@@ -294,13 +303,19 @@ impl Open {
         } = self;
         match (incoming, requester, responder) {
             (Incoming::Plain(Direction::Call, header, payload), _, Some(responder)) => {
+                shared.moved.arrived(len_of(&payload), continued);
                 responder.plain_call_received(shared, header, payload);
             }
             (Incoming::Plain(Direction::Reply, header, payload), Some(requester), _) => {
+                shared.moved.arrived(len_of(&payload), continued);
                 requester.plain_reply_received(shared, header, payload, invalidated);
             }
-            (Incoming::Call(call), _, Some(responder)) => responder.call_received(shared, call),
+            (Incoming::Call(call), _, Some(responder)) => {
+                shared.moved.arrived(len_of(&call.payload), continued);
+                responder.call_received(shared, call);
+            }
             (Incoming::Reply(reply), Some(requester), _) => {
+                shared.moved.arrived(len_of(&reply.payload), continued);
                 requester.reply_received(shared, reply, invalidated);
             }
             (Incoming::Handled(Direction::Call, Some(credits)), _, Some(_)) => {

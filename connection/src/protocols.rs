@@ -8,6 +8,7 @@ use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory};
 use rpcrdma_negotiation::{KnownVersions, Version};
 
 use crate::dialect::{Dialect, STANDARD};
+use crate::flow::Accounting;
 
 /// The versions that an end of a connection knows, in the order in which a client prefers them, and the
 /// extensions of each. Cloning is cheap. Formatted as its name.
@@ -90,6 +91,13 @@ impl Protocols {
     pub fn has_extensions(&self, allows: impl Fn(Version) -> bool) -> bool {
         let mut dialects = self.dialects(allows);
         dialects.any(|dialect| dialect.has_extensions())
+    }
+
+    /// Returns what a version counts for flow control, if it is one of these.
+    #[must_use]
+    pub fn accounting(&self, version: Version) -> Option<Accounting<'static>> {
+        let mut dialects = self.dialects(|known| known == version);
+        dialects.next().map(|dialect| dialect.accounting())
     }
 
     /// Adds an extension to those of a version. No two of them may own the same number. When a

@@ -30,6 +30,17 @@ pub struct ReplyRoom {
 }
 
 impl ReplyRoom {
+    /// Creates the room for results with up to `payload` bytes and items of these lengths. The call
+    /// counts as one that is not idempotent.
+    #[must_use]
+    pub fn new(payload: u32, items: impl IntoIterator<Item = u32>) -> Self {
+        Self {
+            payload,
+            items: items.into_iter().collect(),
+            idempotent: false,
+        }
+    }
+
     /// Returns the same lengths including the RPC reply header, in the form that plans need.
     #[must_use]
     pub fn need(&self) -> ReplyNeed {

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use bytes::{Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rdma::Stag;
+use rdma::trace::{Event, Wait};
 use rpcrdma_chunks::{Chunks, Direction};
 use rpcrdma_extension::{Batch, OutgoingMessage, SmallMessages, Transmission};
 use slab::Slab;
@@ -14,6 +15,7 @@ use transfer_plan::Limits;
 
 use crate::dialect::{Dialect, ErrorMessage, ExtensionHeader, Outgoing, Plain, Session};
 use crate::flow::FlowControl;
+use crate::moved::{Moved, len_of};
 use crate::{Action, Config};
 
 /// The size in bytes of the allocations that headers are encoded into. Some tens of headers share
@@ -39,6 +41,7 @@ pub(crate) struct Shared {
     pub(crate) actions: VecDeque<Action>,
     /// The buffer that headers are encoded into.
     pub(crate) headers: BytesMut,
+    pub(crate) moved: Moved,
 }
 
 /// Frees memory that a slab needed for more entries than it has now, and returns the number of bytes freed.
@@ -57,7 +60,10 @@ impl Shared {
         session: Box<dyn Session>,
     ) -> Self {
         let options = &config.options;
-        let policy = options.grants.make(config.role.side());
+        let mut policy = options.grants.make(config.role.side());
+        if let Some(again) = &config.ask_again {
+            policy.set_ask_again(again.clone());
+        }
         let count = options.initial_message_count;
         Self {
             flow: FlowControl::new(&config.end(), dialect.accounting(), count, policy),
@@ -68,12 +74,69 @@ impl Shared {
             session,
             actions: VecDeque::new(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
+            moved: Moved::default(),
         }
     }
 
     /// Returns the address of the peer as a field of a log event, which has no such field if it is unknown.
     pub(crate) fn peer(&self) -> Option<DisplayValue<SocketAddr>> {
         self.config.peer.map(display)
+    }
+
+    /// Records an event of a call, if calls are traced.
+    #[inline]
+    pub(crate) fn trace(&self, xid: u32, event: Event) {
+        if let Some(tracer) = &self.config.trace {
+            tracer.record(xid, event);
+        }
+    }
+
+    /// Records that a call or reply whose last message was queued has been given to the device, or that it waits
+    /// for credits of the peer, if calls are traced.
+    #[inline]
+    pub(crate) fn trace_queued(&mut self, direction: Direction, xid: u32) {
+        if self.config.trace.is_some() {
+            self.record_queued(direction, xid);
+        }
+    }
+
+    #[cold]
+    fn record_queued(&mut self, direction: Direction, xid: u32) {
+        match (self.flow.trace_last(xid), direction) {
+            (false, _) => self.record_left(direction, xid),
+            (true, Direction::Call) => self.trace(xid, Event::Waits(Wait::Credit)),
+            (true, Direction::Reply) => self.trace(xid, Event::Held(Wait::Credit)),
+        }
+    }
+
+    fn record_left(&self, direction: Direction, xid: u32) {
+        match direction {
+            Direction::Call => {
+                self.trace_credits(xid, |in_flight, granted| Event::Sent { in_flight, granted });
+            }
+            Direction::Reply => self.trace(xid, Event::Replied),
+        }
+    }
+
+    /// Adds the queued messages that the peer can receive now to the actions.
+    #[inline]
+    pub(crate) fn release_queued(&mut self) {
+        self.flow.release_queued(&mut self.actions);
+        if self.config.trace.is_some() {
+            for (direction, xid) in self.flow.take_traced() {
+                self.record_left(direction, xid);
+            }
+        }
+    }
+
+    /// Records that a call was sent or answered, with the credits in use and granted then, if calls are
+    /// traced.
+    #[inline]
+    pub(crate) fn trace_credits(&self, xid: u32, event: fn(u32, u32) -> Event) {
+        if let Some(tracer) = &self.config.trace {
+            let (in_flight, granted) = self.flow.in_use_and_granted();
+            tracer.record(xid, event(in_flight, granted));
+        }
     }
 
     /// Returns the [`plan_state`](rpcrdma_extension::TransferMode::plan_state) of the transfer mode
@@ -154,9 +217,20 @@ impl Shared {
         mut payload: Segments,
         invalidate: Option<Stag>,
     ) {
+        self.moved.sent.inline += len_of(&payload);
         // The header is a piece of its own: the payload is sent from where the upper layer has it.
         payload.insert(0, header);
         self.queue_send(direction, payload, invalidate, false);
+    }
+
+    /// Has the driver write to the chunks of the peer.
+    pub(crate) fn write(&mut self, writes: impl IntoIterator<Item = Action>) {
+        for write in writes {
+            if let Action::Write { gather, .. } = &write {
+                self.moved.sent.chunk += len_of(gather);
+            }
+            self.actions.push_back(write);
+        }
     }
 
     /// Sends a message of a call or reply, as soon as the peer can receive it. `more` says that the

@@ -332,3 +332,47 @@ fn a_policy_is_told_of_calls_time_and_limits() {
         );
     }
 }
+
+/// A policy of either end that chooses nothing has the fewest credits granted that it is told of.
+#[test]
+fn a_policy_is_told_the_fewest_credits() {
+    #[derive(Clone, Debug, Default)]
+    struct Least(Arc<Mutex<Vec<u32>>>);
+
+    impl GrantPolicy for Least {
+        fn credits(&mut self, _: GrantEvent, demand: &Demand) -> u32 {
+            self.0.lock().unwrap().push(demand.least);
+            0
+        }
+    }
+
+    impl MakeGrantPolicy for Least {
+        fn make(&self, _: Side) -> Box<dyn GrantPolicy> {
+            Box::new(self.clone())
+        }
+    }
+
+    const CALLBACKS: u32 = 8;
+    for version in VERSIONS {
+        let (of_client, of_server) = (Least::default(), Least::default());
+        let mut pair = Pair::echoing(configs_with(version, |client, server| {
+            (client.callbacks.credits, server.callbacks.credits) = (CALLBACKS, CALLBACKS);
+            client.grants = Arc::new(of_client.clone());
+            server.grants = Arc::new(of_server.clone());
+        }));
+        pair.call(message(1, 0, &[]), &room(0, &[])).unwrap();
+        pair.call(message(2, 0, &[]), &room(0, &[])).unwrap();
+        let told = |of: &Least| of.0.lock().unwrap().last().copied();
+        let counts_messages = version == Version::TWO_WG;
+        let least = if counts_messages { MIN_CREDITS } else { 1 };
+        assert_eq!(told(&of_server), Some(least), "{version}");
+        if !counts_messages {
+            assert_eq!(granted(&pair, version), least, "{version}");
+        }
+        let beside_callbacks = least + if counts_messages { CALLBACKS } else { 0 };
+        assert_eq!(told(&of_client), Some(beside_callbacks), "{version}");
+        // Fewer cannot be granted than there are receives for.
+        pair.server.connection.limit_grant(1);
+        assert_eq!(told(&of_server), Some(least), "{version}");
+    }
+}

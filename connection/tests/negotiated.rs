@@ -1,33 +1,29 @@
-//! A version that is defined outside the crate, and negotiated: version 2 of 2016 with another
-//! number, in which a client begins by a message that says hello. It is one entry in the list of
-//! versions.
+//! Versions that are defined outside the crate, and negotiated: version 2 of 2016 with another
+//! number, in which a client begins by a message that says hello, and that of the working group with
+//! another number. Each is one entry in the list of versions.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
-use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{Chunks, Fixed};
+use bytes::Bytes;
+use rpcrdma_chunks::Fixed;
 use rpcrdma_connection::dialect::{
-    BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing, Plain,
-    Receiver, Session, VersionOne, VersionTwo, VersionTwoSession,
+    Derived, Dialect, Negotiable, VersionOne, VersionTwo, VersionTwoWg,
 };
 use rpcrdma_connection::{Config, Direction, Event, Options, Protocols, Side};
-use rpcrdma_extension::{
-    DuplicateNumber, EndConfig, Extension, Extensions, Outbox, ReceivedMessage, Refusal, Start,
-};
+use rpcrdma_extension::{EndConfig, Extension, Outbox, ReceivedMessage, Refusal, Start};
 use rpcrdma_negotiation::{
     Choice, Evidence, Shown, Version, VersionAction, VersionDecision, VersionReason, Versions,
 };
 use support::{Endpoint, Pair, data, message, open, room};
-use transfer_plan::ChunkCounts;
 
 const THIRD: Version = Version::new(3, "third");
+const FOURTH: Version = Version::new(4, "fourth");
 /// The message that says hello: from the range that nobody has assigned.
 const HELLO: u32 = 0x7fff_0003;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Third;
 
 impl Negotiable for Third {
@@ -40,81 +36,13 @@ impl Negotiable for Third {
     }
 }
 
-/// Gives a header that begins at `at` this version number.
-fn number(out: &mut [u8], at: usize, number: u32) {
-    out[at + 4..at + 8].copy_from_slice(&number.to_be_bytes());
-}
-
-impl Dialect for Third {
-    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
-        VersionTwo.header_len()
+impl Derived for Third {
+    fn base(&self) -> &'static dyn Dialect {
+        &VersionTwo
     }
 
-    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
-        let at = out.len();
-        VersionTwo.encode_plain(out, direction, header);
-        number(out, at, THIRD.number());
-    }
-
-    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
-        let at = out.len();
-        let chunks = VersionTwo.encode(out, header);
-        number(out, at, THIRD.number());
-        chunks
-    }
-
-    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
-        VersionTwo.encode_error(error, credits)
-    }
-
-    fn session(
-        &self,
-        end: &EndConfig<'_>,
-        _: Vec<Box<dyn Extension>>,
-        xid: u32,
-    ) -> Result<Box<dyn Session>, DuplicateNumber> {
-        let extensions = Extensions::new(end.side, xid, vec![Box::new(Hello)])?;
-        Ok(Box::new(ThirdSession(VersionTwoSession { extensions })))
-    }
-
-    fn has_extensions(&self) -> bool {
-        true
-    }
-
-    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
-        let at = out.len();
-        VersionTwo.encode_extension(out, header);
-        number(out, at, THIRD.number());
-    }
-
-    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
-        VersionTwo.check_payload(xid, to, message)
-    }
-}
-
-#[derive(Debug)]
-struct ThirdSession(VersionTwoSession);
-
-impl Session for ThirdSession {
-    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
-        let mut two = BytesMut::from(&message[0][..]);
-        if Fixed::peek(&two).is_some_and(|fixed| fixed.version == THIRD.number()) {
-            number(&mut two, 0, Version::TWO.number());
-        }
-        message[0] = two.freeze();
-        self.0.decode(message, receiver)
-    }
-
-    fn begin(&mut self) {
-        self.0.begin();
-    }
-
-    fn extensions(&self) -> Option<&Extensions> {
-        self.0.extensions()
-    }
-
-    fn extensions_mut(&mut self) -> Option<&mut Extensions> {
-        self.0.extensions_mut()
+    fn own_extensions(&self, _: &EndConfig<'_>) -> Vec<Box<dyn Extension>> {
+        vec![Box::new(Hello)]
     }
 }
 
@@ -145,7 +73,26 @@ impl Extension for Hello {
     }
 }
 
-/// Returns the protocols that prefer this version to all others.
+#[derive(Clone, Debug)]
+struct Fourth;
+
+impl Negotiable for Fourth {
+    fn version(&self) -> Version {
+        FOURTH
+    }
+
+    fn is_asked_for(&self) -> bool {
+        true
+    }
+}
+
+impl Derived for Fourth {
+    fn base(&self) -> &'static dyn Dialect {
+        &VersionTwoWg
+    }
+}
+
+/// Returns the protocols that prefer the third version to all others.
 fn protocols() -> Protocols {
     rpcrdma_protocols::base().preferring(&Third)
 }
@@ -165,12 +112,16 @@ fn both_ends_find_the_best_version_that_they_have_in_common() {
     let answered = |version: &str| format!("version {version}: the server answered in it");
     let refused = "version 1: the server refused version 3 and speaks 1".to_owned();
     let (base, one) = (rpcrdma_protocols::base, [&VersionOne as &dyn Dialect]);
+    let fourth = || base().preferring(&Fourth);
     for (ours, theirs, version, decision) in [
         (protocols(), protocols(), THIRD, answered("third")),
         // The server refuses version 3, and is asked for the next one.
         (protocols(), base(), Version::TWO_WG, answered("2wg")),
         (protocols(), base().speaking(one), Version::ONE, refused),
         (base(), protocols(), Version::TWO_WG, answered("2wg")),
+        (fourth(), fourth(), FOURTH, answered("fourth")),
+        (fourth(), base(), Version::TWO_WG, answered("2wg")),
+        (base(), fourth(), Version::TWO_WG, answered("2wg")),
     ] {
         let mut pair = joined(client(Choice::Auto, ours), theirs);
         let decided = pair.client.connection.decision().unwrap();

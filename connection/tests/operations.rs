@@ -13,20 +13,19 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use onc_rpc::{Message, Segments};
 use rpcrdma_chunks::Chunks;
 use rpcrdma_connection::dialect::{
-    BadMessage, BadReply, Dialect, ErrorMessage, ExtensionHeader, Incoming, Negotiable, Outgoing,
-    Plain, Receiver, Session, VersionTwo, VersionTwoSession, decode_header, incoming_of_extension,
+    BadMessage, Derived, Dialect, ExtensionHeader, Incoming, Negotiable, Session, VersionTwo,
+    decode_header, incoming_of_extension,
 };
 use rpcrdma_connection::{CallError, Direction, Protocols, Side, agreed};
 use rpcrdma_extension::{
-    AgreedFeatures, CallCandidate, CallToPlan, ConnectionLimits, Cost, DuplicateNumber, EndConfig,
-    Extension, Extensions, FeatureReason, FeatureValue, IncomingCall, NotTransferred, Outbox,
-    Planned, ReceivedMessage, Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start,
-    TransferMode, Transferred, Transmission, Transmissions,
+    AgreedFeatures, CallCandidate, CallToPlan, ConnectionLimits, Cost, EndConfig, Extension,
+    FeatureReason, FeatureValue, IncomingCall, NotTransferred, Outbox, Planned, ReceivedMessage,
+    Refusal, ReplyCandidate, ReplyCandidates, ReplyToPlan, Start, TransferMode, Transferred,
+    Transmission, Transmissions,
 };
 use rpcrdma_negotiation::{Version, VersionAction};
 use rpcrdma_v2::{Body, CallChunks, ErrorBody, Header, Malformed, Optional, Reader, operations};
 use support::{Endpoint, Pair, bytes, data, message, open, room};
-use transfer_plan::ChunkCounts;
 
 /// The number of the version.
 const NUMBER: u32 = 10;
@@ -39,7 +38,7 @@ const LAST_PART: u32 = 0x102;
 /// Length of the header of a part, in bytes.
 const PART_HEADER: u64 = 20;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ten;
 
 /// Returns a header with another version number.
@@ -87,48 +86,21 @@ impl Negotiable for Ten {
     }
 }
 
-impl Dialect for Ten {
-    fn has_extensions(&self) -> bool {
-        true
+impl Derived for Ten {
+    fn base(&self) -> &'static dyn Dialect {
+        &VersionTwo
     }
 
-    fn header_len(&self) -> fn(&ChunkCounts) -> u64 {
-        VersionTwo.header_len()
-    }
-
-    fn encode_plain(&self, out: &mut BytesMut, direction: Direction, header: Plain) {
-        let mut two = BytesMut::new();
-        VersionTwo.encode_plain(&mut two, direction, header);
-        out.extend_from_slice(&with_version(&two, NUMBER));
-    }
-
-    fn encode(&self, out: &mut BytesMut, header: Outgoing) -> Chunks {
-        let mut two = BytesMut::new();
-        let chunks = VersionTwo.encode(&mut two, header);
-        out.extend_from_slice(&with_version(&two, NUMBER));
-        chunks
-    }
-
-    fn encode_error(&self, error: &ErrorMessage, credits: u32) -> Bytes {
-        VersionTwo.encode_error(error, credits)
-    }
-
-    fn session(
-        &self,
-        end: &EndConfig<'_>,
-        _: Vec<Box<dyn Extension>>,
-        first_xid: u32,
-    ) -> Result<Box<dyn Session>, DuplicateNumber> {
+    fn own_extensions(&self, end: &EndConfig<'_>) -> Vec<Box<dyn Extension>> {
         let parts = Parts {
             own: end.receives.size() as u32,
             peer: None,
             calls: Vec::new(),
         };
-        let extensions = Extensions::new(end.side, first_xid, vec![Box::new(parts)])?;
-        Ok(Box::new(TenSession(VersionTwoSession { extensions })))
+        vec![Box::new(parts)]
     }
 
-    fn encode_extension(&self, out: &mut BytesMut, header: ExtensionHeader) {
+    fn encode_own(&self, out: &mut BytesMut, header: ExtensionHeader) {
         for word in [header.xid, NUMBER, header.credits, header.number] {
             out.put_u32(word);
         }
@@ -136,56 +108,29 @@ impl Dialect for Ten {
         out.extend_from_slice(&header.fields);
     }
 
-    fn check_payload(&self, xid: u32, to: Direction, message: &Message) -> Result<(), BadReply> {
-        VersionTwo.check_payload(xid, to, message)
-    }
-}
-
-/// Version 2, which reads all headers but those of extensions.
-#[derive(Debug)]
-struct TenSession(VersionTwoSession);
-
-impl Session for TenSession {
-    fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
+    fn decode_own(&self, session: &mut dyn Session, message: &Segments) -> Option<Incoming> {
         let decode = |first: &Bytes| match operation(first) {
             Ok(Some((header, at))) => Ok((Some(header), at)),
             Ok(None) => Ok((None, 0)),
             Err(error) => Err(error),
         };
-        match decode_header(&message, decode) {
+        match decode_header(message, decode) {
             Err(error) => {
                 let (answer, reason) = (None, error.to_string());
-                Incoming::Bad(Direction::Call, BadMessage { answer, reason })
+                Some(Incoming::Bad(
+                    Direction::Call,
+                    BadMessage { answer, reason },
+                ))
             }
             Ok((Some(header), at)) => {
-                let operation = operations::received(&header, &message, at).unwrap();
-                let extensions = &mut self.0.extensions;
+                let operation = operations::received(&header, message, at).unwrap();
+                let extensions = session.extensions_mut().unwrap();
                 extensions.connected(Some(operation.heard()));
-                incoming_of_extension(&operation, extensions.received(&operation), NUMBER)
+                let done = extensions.received(&operation);
+                Some(incoming_of_extension(&operation, done, NUMBER))
             }
-            Ok((None, _)) => {
-                message[0] = with_version(&message[0], 2);
-                let mut incoming = self.0.decode(message, receiver);
-                if let Incoming::Bad(_, bad) = &mut incoming
-                    && let Some(answer) = &mut bad.answer
-                {
-                    answer.version = NUMBER;
-                }
-                incoming
-            }
+            Ok((None, _)) => None,
         }
-    }
-
-    fn begin(&mut self) {
-        self.0.begin();
-    }
-
-    fn extensions(&self) -> Option<&Extensions> {
-        self.0.extensions()
-    }
-
-    fn extensions_mut(&mut self) -> Option<&mut Extensions> {
-        self.0.extensions_mut()
     }
 }
 

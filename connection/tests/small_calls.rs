@@ -1,40 +1,51 @@
-//! A test of an extension of version 2 of the working group, defined outside the crate, that claims
-//! small calls: each travels in a header type of its own, behind a hint for the server.
+//! A test of an extension of both versions 2, defined outside the crate, that claims small calls: each
+//! that its caller has given a hint travels in a message of the extension, behind the hint, which the
+//! upper layer of the server sees.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod support;
 
 use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
-use rpcrdma_chunks::{CallChunks, Chunks, Direction, Side};
+use onc_rpc::Message;
+use rpcrdma_chunks::{Chunks, Direction, Side};
 use rpcrdma_connection::Options;
 use rpcrdma_extension::{
-    CallCandidate, CallToPlan, Cost, Extension, IncomingCall, NotTransferred, Outbox, Planned,
-    ReceivedMessage, Refusal, ReplyCandidates, ReplyToPlan, TransferMode, Transferred,
-    Transmission, Transmissions, made_by,
+    CallCandidate, CallToPlan, Extension, IncomingCall, NotTransferred, Outbox, Planned,
+    ReceivedMessage, Refusal, TransferMode, Transferred, Transmission, Transmissions, made_by,
 };
 use rpcrdma_negotiation::Version;
-use rpcrdma_v2_wg::{Prefix, header_type};
-use support::{Pair, data, message, open, room};
+use support::{Pair, configs_with, data, echo, message, open, room};
 
-/// The header type of a call with a hint: prefix, the hint, and the RPC message.
+/// The number of a message that has a hint and a call.
 const HINTED: u32 = 0xffff_ff90;
-/// Length of its header in bytes.
-const HINTED_LEN: u64 = 20;
+/// Length of its header in bytes, at most.
+const HINTED_LEN: u64 = 32;
+
+/// A value that a caller attaches to a call, and the upper layer of the server sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hint(u32);
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "with hint {}", self.0)
+    }
+}
 
 thread_local! {
-    /// The hints that the server has received, each with the XID of its call.
-    static HINTS: RefCell<Vec<(u32, u32)>> = const { RefCell::new(Vec::new()) };
+    /// The XIDs of the calls that the extension has sent.
+    static SENT: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The extension at one end.
 #[derive(Debug)]
 struct Hints {
     side: Side,
-    /// Whether the peer has refused the header type.
+    /// Whether the peer has refused the message.
     refused: bool,
 }
 
@@ -60,20 +71,10 @@ impl Extension for Hints {
             return Err(Refusal::Unsupported);
         }
         let (hint, at) = received.read(|fields| fields.u32())?;
-        let xid = received.xid;
-        HINTS.with_borrow_mut(|hints| hints.push((xid, hint)));
-        let whole: Bytes = received.message.concat().into();
-        out.transferred(Transferred::BaseCall {
-            call: IncomingCall {
-                xid,
-                requested: received.credits,
-                transmissions: 1,
-                message: Message::from_payload(whole.slice(at..)),
-                chunks: CallChunks::default(),
-                context: Box::new(()),
-            },
-            handle: None,
-        });
+        let mut message = Message::without_items(received.payload(at));
+        message.extras_mut().insert(Hint(hint));
+        let call = IncomingCall::in_one_message(received, message);
+        out.transferred(Transferred::BaseCall { call, handle: None });
         Ok(())
     }
 
@@ -88,50 +89,23 @@ impl TransferMode for Hints {
     }
 
     fn plan_call(&self, call: &CallToPlan<'_>) -> Vec<CallCandidate> {
-        let len = HINTED_LEN + call.shape.stream_len();
-        let items = call.shape.items().len() + call.need.items.len();
-        if self.refused || items > 0 || len > call.limits.inline_send {
-            return Vec::new();
-        }
-        vec![CallCandidate {
-            cost: Cost {
-                transmissions: 1,
-                wire_bytes: len,
-                reply_transmissions: 1,
-                reply_wire_bytes: HINTED_LEN + call.need.stream_len(),
-                ..Cost::default()
-            },
-            reads: Default::default(),
-            write_chunks: Default::default(),
-            reply_chunk: None,
-            plan: Arc::new("with a hint"),
-        }]
+        let hint = call.extras.get::<Hint>().filter(|_| !self.refused);
+        let candidate = hint.and_then(|&hint| call.in_one_message(HINTED_LEN, Arc::new(hint)));
+        candidate.into_iter().collect()
     }
 
     fn send_call(
         &mut self,
         xid: u32,
-        _: &dyn Planned,
+        plan: &dyn Planned,
         message: &Message,
         _: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
-        let hint = Bytes::copy_from_slice(&(1000 + xid).to_be_bytes());
-        let payload: Segments = message.gather(|_| true);
-        let call = Transmission::new(HINTED, hint, payload);
+        SENT.with_borrow_mut(|sent| sent.push(xid));
+        let Hint(hint) = plan.of::<Hint>()?;
+        let hint = Bytes::copy_from_slice(&hint.to_be_bytes());
+        let call = Transmission::new(HINTED, hint, message.payload().clone());
         Ok(Transmissions::from_iter([call]))
-    }
-
-    fn plan_reply(&mut self, _: &ReplyToPlan<'_>) -> ReplyCandidates {
-        ReplyCandidates::new()
-    }
-
-    fn send_reply(
-        &mut self,
-        _: u32,
-        _: &dyn Planned,
-        _: &Message,
-    ) -> Result<Transmissions, NotTransferred> {
-        Err(NotTransferred("replies go by the base protocol".to_owned()))
     }
 
     fn call_refused(&mut self, _: u32, _: rpcrdma_extension::PeerError) {
@@ -139,60 +113,96 @@ impl TransferMode for Hints {
     }
 }
 
-fn hints(options: &mut Options) {
+/// Adds the extension to this version, or if that has none, to one that is not spoken.
+fn add_hints(version: Version, options: &mut Options) {
+    let version = match version {
+        Version::ONE => Version::TWO_WG,
+        version => version,
+    };
     let hints = made_by(|end| {
         Box::new(Hints {
             side: end.side,
             refused: false,
         })
     });
-    options.protocols.add(Version::TWO_WG, hints);
+    options.protocols.add(version, hints);
 }
 
-/// Returns a pair whose client has the extension, and its server `both`.
-fn pair(both: bool) -> Pair {
-    Pair::echoing(support::configs_with(Version::TWO_WG, |client, server| {
-        hints(client);
+/// A call as the server's upper layer sees it.
+type Call = (u32, Option<Hint>);
+
+/// Returns an echoing pair whose client has the extension, and its server `both`, and the calls that
+/// the server executes.
+fn pair(version: Version, both: bool) -> (Pair, Rc<RefCell<Vec<Call>>>) {
+    let mut pair = Pair::echoing(configs_with(version, |client, server| {
+        add_hints(version, client);
         if both {
-            hints(server);
+            add_hints(version, server);
         }
-    }))
+    }));
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let calls = Rc::clone(&seen);
+    pair.answer_with(move |call| {
+        let (xid, ..) = open(call);
+        let hint = call.extras().get::<Hint>().copied();
+        calls.borrow_mut().push((xid, hint));
+        echo(call)
+    });
+    (pair, seen)
 }
 
-/// Returns the header types of the calls that the client has sent.
-fn calls(pair: &Pair) -> Vec<u32> {
-    let types = pair.client.sent.iter().map(|(sent, _)| Prefix::peek(sent));
-    types
-        .map(|prefix| prefix.unwrap().header_type)
-        .filter(|&number| number == HINTED || number == header_type::CALL_INLINE)
-        .collect()
+/// Makes a call with an item of this length, if it is not zero, and this hint.
+fn call(pair: &mut Pair, xid: u32, len: usize, hint: Option<Hint>) {
+    let item = (len > 0).then(|| data(xid, len));
+    let mut call = message(xid, 4, item.as_slice());
+    if let Some(hint) = hint {
+        call.extras_mut().insert(hint);
+    }
+    let lengths = item.as_ref().map(Bytes::len);
+    let reply = pair.call(call, &room(4, lengths.as_slice())).unwrap();
+    let (answered, _, items) = open(&reply);
+    assert_eq!((answered, items.first()), (xid, item.as_ref()));
+}
+
+fn sent_by_the_extension() -> Vec<u32> {
+    SENT.with_borrow_mut(std::mem::take)
 }
 
 #[test]
-fn small_calls_go_to_the_extension_that_claims_them_and_others_do_not() {
-    let mut pair = pair(true);
-    for xid in [1, 2] {
-        let reply = pair.call(message(xid, 4, &[]), &room(4, &[])).unwrap();
-        assert_eq!(open(&reply).0, xid);
+fn small_calls_with_a_hint_go_to_the_extension_that_claims_them_and_others_do_not() {
+    for version in [Version::TWO, Version::TWO_WG] {
+        let (mut pair, seen) = pair(version, true);
+        // Calls of the same lengths, with a hint and without: no plan is taken for the other's.
+        let calls = [
+            (1, 0, Some(Hint(7))),
+            (2, 0, None),
+            (3, 0, Some(Hint(8))),
+            (4, 8192, None),
+            (5, 8192, Some(Hint(9))),
+        ];
+        for (xid, len, hint) in calls {
+            call(&mut pair, xid, len, hint);
+        }
+        assert_eq!(sent_by_the_extension(), [1, 3], "{version}");
+        let expected = calls.map(|(xid, len, hint)| (xid, hint.filter(|_| len == 0)));
+        assert_eq!(*seen.borrow(), expected, "{version}");
     }
-    let item = data(3, 8192);
-    let call = message(3, 4, std::slice::from_ref(&item));
-    let reply = pair.call(call, &room(4, &[8192])).unwrap();
-    assert_eq!(open(&reply).2.concat(), item);
-    assert_eq!(calls(&pair)[..2], [HINTED, HINTED]);
-    assert!(!calls(&pair)[2..].contains(&HINTED));
-    let hints = HINTS.with_borrow_mut(std::mem::take);
-    assert_eq!(hints, [(1, 1001), (2, 1002)]);
 }
 
-/// A peer without the extension refuses the header type, and the calls are sent without it.
+/// A peer without the extension refuses the message, and the call is sent without it. Version 1 has
+/// no extensions, so that nobody carries a hint.
 #[test]
-fn a_small_call_that_is_refused_is_sent_by_the_base_protocol() {
-    let mut pair = pair(false);
-    for xid in [1, 2] {
-        let reply = pair.call(message(xid, 4, &[]), &room(4, &[])).unwrap();
-        assert_eq!(open(&reply).0, xid);
+fn a_call_whose_hint_cannot_be_carried_is_sent_without() {
+    for (version, tried) in [
+        (Version::ONE, &[][..]),
+        (Version::TWO, &[1]),
+        (Version::TWO_WG, &[1]),
+    ] {
+        let (mut pair, seen) = pair(version, false);
+        for xid in [1, 2] {
+            call(&mut pair, xid, 0, Some(Hint(7)));
+        }
+        assert_eq!(sent_by_the_extension(), tried, "{version}");
+        assert_eq!(*seen.borrow(), [(1, None), (2, None)], "{version}");
     }
-    let inline = header_type::CALL_INLINE;
-    assert_eq!(calls(&pair), [HINTED, inline, inline]);
 }

@@ -4,16 +4,20 @@
 
 mod support;
 
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onc_rpc::Message;
-use rpcrdma_connection::{CallbackOptions, REPOST_LATER, ReplyRoom};
-use rpcrdma_negotiation::Version;
+use rdma::Clock;
+use rdma::trace::{self, End, Record, Sink, Trace, Track, Wait};
+use rpcrdma_connection::{CallbackOptions, Options, REPOST_LATER, ReplyRoom};
+use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v2_wg::header_type::GRANT;
 use rpcrdma_v2_wg::{Body, Chunks, Direction, ErrorBody, Header, Prefix, Properties};
 use support::{
     Endpoint, Pair, Sent, WgPeer, bytes, configs_with, encoded, inline_call, message, open, reply,
-    room,
+    room, server,
 };
 
 /// Returns a connection whose ends have these credits and transfer everything by Sends.
@@ -413,6 +417,57 @@ fn wg_s4_2_1_1_replies_wait_for_credits_and_not_without_bound() {
         assert_eq!(peer.flow.may_send(), 3, "all three calls have ended");
         send_call(&mut peer, 4);
         assert_eq!(peer.end.delivered.len(), 1);
+    }
+}
+
+/// The observed events of a responder, in order.
+#[derive(Default)]
+struct Events(Mutex<Vec<(u32, trace::Event)>>);
+
+impl Sink for Events {
+    fn open(&self, _: Track) -> u32 {
+        0
+    }
+
+    fn close(&self, _: u32) {}
+
+    fn record(&self, record: Record) {
+        self.0.lock().unwrap().push((record.xid, record.event));
+    }
+}
+
+/// A reply that waits for credits is not said to be sent before its last message is, whatever its length.
+#[test]
+fn a_trace_tells_that_a_reply_waits_for_credits_and_when_it_leaves() {
+    for (words, parts) in [(1, 1), (3000, 3)] {
+        let events = Arc::new(Events::default());
+        let traced = Trace::new(Arc::clone(&events) as _, Clock::simulated());
+        let mut options = Options::server(rpcrdma_protocols::base());
+        options.credits = 3;
+        let mut config = server(Versions::only(Version::TWO_WG), options);
+        let address = (Ipv4Addr::LOCALHOST, 1).into();
+        config.trace = Some(traced.open(End::Responder, address));
+        let mut peer = WgPeer::new(config);
+        peer.advertised = 0;
+        let mut peer = peer.exchanged(&Properties::default());
+        let last = |xid| {
+            let events = events.0.lock().unwrap();
+            let mut of_call = events.iter().rev().filter(|(of, _)| *of == xid);
+            of_call.next().map(|(_, event)| *event)
+        };
+        for xid in [1, 2] {
+            send_call(&mut peer, xid);
+            peer.reply(Some(reply(xid, words, &[])));
+            assert_eq!(last(xid), Some(trace::Event::Held(Wait::Credit)), "{words}");
+        }
+        for (advertised, left) in [(2 * parts - 1, true), (2 * parts, false)] {
+            peer.advertised = advertised;
+            peer.send(0, Body::Grant, &[]);
+            let _ = peer.take();
+            assert_eq!(last(1), Some(trace::Event::Replied), "{words}");
+            let second = last(2) == Some(trace::Event::Held(Wait::Credit));
+            assert_eq!(second, left, "{words}");
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::open::Open;
 use crate::receives::EXTRA_RECEIVES;
 use crate::requester::{Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
-use crate::{Config, ConsideredMode};
+use crate::{Config, ConsideredMode, Moved};
 
 impl Connection {
     /// Returns the outcome of version negotiation and its reason.
@@ -102,6 +102,25 @@ impl Connection {
         requester + open.map_or(0, |open| open.shared.session.copied_bytes())
     }
 
+    /// Returns the bytes of RPC messages that moved, and how.
+    #[must_use]
+    pub fn moved(&self) -> Moved {
+        match &self.phase {
+            Phase::Ended(ended) => ended.moved,
+            _ => self
+                .open()
+                .map_or_else(Moved::default, |open| open.shared.moved),
+        }
+    }
+
+    /// Returns the number of credits of this end's own calls: those in use, and the most that the peer
+    /// grants at present.
+    #[must_use]
+    pub fn own_credits(&self) -> (u32, u32) {
+        self.flow()
+            .map_or((0, 0), |flow| (flow.in_flight(), flow.limit()))
+    }
+
     /// Returns the counters of this end as a responder, if it accepts calls and a message has
     /// arrived.
     #[must_use]
@@ -188,6 +207,16 @@ impl Connection {
         self.flow().is_some_and(FlowControl::replies_wait)
     }
 
+    /// Returns whether replies of this end have not become actions that were taken: they wait for credits
+    /// of the peer, for their maximum length, or for room in the send queue.
+    #[must_use]
+    pub fn has_unsent_replies(&self) -> bool {
+        let actions = |open: &Open| !open.shared.actions.is_empty();
+        self.open().is_some_and(actions)
+            || self.replies_wait_for_credits()
+            || self.responder().is_some_and(Responder::has_unsent_replies)
+    }
+
     /// Returns the number of messages that had to wait for credits of the peer, and have left since.
     #[must_use]
     pub fn released_by_credits(&self) -> u64 {
@@ -248,7 +277,10 @@ impl Connection {
     /// messages have (version-two-07, section 6.3.2).
     #[must_use]
     pub fn grants_sent(&self) -> u64 {
-        self.flow().map_or(0, FlowControl::grants_sent)
+        match &self.phase {
+            Phase::Ended(ended) => ended.grants_sent,
+            _ => self.flow().map_or(0, FlowControl::grants_sent),
+        }
     }
 
     fn flow(&self) -> Option<&FlowControl> {

@@ -53,10 +53,14 @@
 //! [`Extensions::failed`]: rpcrdma_extension::Extensions::failed
 //! [`Extensions::heard`]: rpcrdma_extension::Extensions::heard
 //!
+//! *Like another version.* A version that has most of another one implements [`Derived`]: it says which,
+//! and what it does differently.
+//!
 //! `tests/dialect.rs` has a dialect without extensions; `tests/negotiated.rs` has a version that is
 //! negotiated; `tests/operations.rs` has one with header
 //! types of its own, properties that are exchanged once, and calls in several Sends.
 
+mod derived;
 mod incoming;
 pub(crate) mod pieces;
 mod plain;
@@ -71,6 +75,7 @@ use onc_rpc::{Message, Position};
 use rpcrdma_chunks::{Chunks, Direction, Side};
 use transfer_plan::ChunkCounts;
 
+pub use derived::Derived;
 pub(crate) use incoming::Returned;
 pub use incoming::{
     BadMessage, BadReply, CallHeader, ErrorMessage, Incoming, ReplyBody, ReplyHeader,
@@ -82,7 +87,7 @@ use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 pub use rpcrdma_negotiation::Negotiable;
 pub use session::{Modes, Session, incoming_of_extension};
 pub use v1::VersionOne;
-pub use v2::{VersionTwo, VersionTwoSession};
+pub use v2::VersionTwo;
 pub use wg::VersionTwoWg;
 
 use crate::flow::Accounting;
@@ -168,6 +173,16 @@ pub trait Dialect: Negotiable {
         match error {
             PeerError::Version { low, high } => format!("ERR_VERS ({low} to {high})"),
             _ => "ERR_CHUNK".to_owned(),
+        }
+    }
+
+    /// Returns the error for a message with the version number `received` on a connection of this version.
+    /// `own` is the number of that, which is another one than this version's in a [`Derived`] version.
+    fn version_error(&self, received: u32, own: u32) -> PeerError {
+        let _ = received;
+        PeerError::Version {
+            low: own,
+            high: own,
         }
     }
 

@@ -19,7 +19,8 @@ use transfer_plan::ChunkCounts;
 
 use super::{
     BadMessage, BadReply, CallHeader, Dialect, ErrorMessage, ExtensionHeader, Incoming, Outgoing,
-    PeerError, Plain, Receiver, ReplyBody, ReplyHeader, Session, chunks_len, pieces,
+    PeerError, Plain, Receiver, ReplyBody, ReplyHeader, Session, chunks_len, incoming_of_extension,
+    pieces,
 };
 
 /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01).
@@ -143,7 +144,7 @@ impl Dialect for VersionTwo {
             number: header.number,
             fields: header.fields,
         };
-        operations::header(message, header.credits).encode_into(out);
+        operations::encode_header(&message, header.credits, out);
     }
 
     fn check_payload(
@@ -159,9 +160,8 @@ impl Dialect for VersionTwo {
 
 /// Version 2 on one connection, with these extensions.
 #[derive(Debug)]
-pub struct VersionTwoSession {
-    /// The extensions of the connection.
-    pub extensions: Extensions,
+struct VersionTwoSession {
+    extensions: Extensions,
 }
 
 impl Session for VersionTwoSession {
@@ -177,6 +177,13 @@ impl Session for VersionTwoSession {
             operations::route_base(&mut self.extensions, &heard);
             return Incoming::Plain(direction, plain, message);
         }
+        // Extensions learn that the connection begins before they see any message: the client's first one
+        // begins it at a server. Later calls have no effect.
+        if let Some(operation) = operations::peek(&message) {
+            self.extensions.connected(Some(operation.heard()));
+            let done = self.extensions.received(&operation);
+            return incoming_of_extension(&operation, done, VERSION);
+        }
         let (header, at) = match pieces::decode_header(&message, Header::decode) {
             Ok(decoded) => decoded,
             Err(error) => {
@@ -190,8 +197,6 @@ impl Session for VersionTwoSession {
             }
         };
         let direction = header.direction();
-        // The client's first message is what begins the connection at a server. Extensions learn
-        // that before they see any message. Later calls have no effect.
         self.extensions.connected(Some(operations::heard(&header)));
         match operations::route(&mut self.extensions, &header, &message, at) {
             Routed::Base => {}

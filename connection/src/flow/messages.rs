@@ -37,6 +37,8 @@ struct BlockedSend {
     /// Whether it is a call of this end, or a part of one.
     is_call: bool,
     counted: Counted,
+    /// The calls of which a trace is told that this message has left. Empty without one.
+    traced: Vec<u32>,
 }
 
 impl BlockedSend {
@@ -99,6 +101,8 @@ pub(super) struct MessageFlow {
     blocked_answers: u32,
     /// The number of messages that have left `blocked` for the peer.
     released: u64,
+    /// The calls and replies of a trace ([`BlockedSend::traced`]) that have left `blocked`.
+    traced: Vec<(Direction, u32)>,
     /// The number of messages sent that only grant credits.
     grants_sent: u64,
 }
@@ -143,6 +147,7 @@ impl MessageFlow {
             blocked: VecDeque::new(),
             blocked_answers: 0,
             released: 0,
+            traced: Vec::new(),
             grants_sent: 0,
         }
     }
@@ -352,6 +357,11 @@ impl MessageFlow {
         self.grant_limit
     }
 
+    /// Returns the fewest messages that credits are granted for, whatever the policy chooses.
+    pub(super) fn least_grantable(&self) -> u32 {
+        self.least.min(self.grant_limit)
+    }
+
     /// Sets the number of messages that the policy wants credits to be granted for from now on. The
     /// accounting grants the nearest number that it allows.
     pub(super) fn set_policy_choice(&mut self, messages: u32) {
@@ -388,6 +398,7 @@ impl MessageFlow {
             invalidate,
             more,
             is_call: direction == Direction::Call,
+            traced: Vec::new(),
             counted: match direction {
                 Direction::Reply if !more => Counted::ReplyEnd,
                 Direction::Reply | Direction::Call => Counted::Not,
@@ -415,6 +426,7 @@ impl MessageFlow {
             more: false,
             is_call: false,
             counted: Counted::Answer,
+            traced: Vec::new(),
         };
         self.send_or_block(actions, message);
         Ok(())
@@ -433,6 +445,24 @@ impl MessageFlow {
             *count += 1;
         }
         self.blocked.push_back(message);
+    }
+
+    /// Has [`MessageFlow::take_traced`] return this call when the message that was queued last leaves. Returns
+    /// false if it has left.
+    pub(super) fn trace_last(&mut self, xid: u32) -> bool {
+        match self.blocked.back_mut() {
+            Some(last) => {
+                last.traced.push(xid);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Returns the calls and replies of which a message has left meanwhile for which
+    /// [`MessageFlow::trace_last`] returned true.
+    pub(super) fn take_traced(&mut self) -> Vec<(Direction, u32)> {
+        std::mem::take(&mut self.traced)
     }
 
     /// Returns the number of blocked messages that are counted like this.
@@ -455,9 +485,18 @@ impl MessageFlow {
             gather,
             invalidate,
             more,
-            is_call: _,
+            is_call,
             counted: _,
+            traced,
         } = message;
+        if !traced.is_empty() {
+            let direction = match is_call {
+                true => Direction::Call,
+                false => Direction::Reply,
+            };
+            let left = traced.into_iter().map(|xid| (direction, xid));
+            self.traced.extend(left);
+        }
         let taken = self.counts.take_send();
         debug_assert!(taken, "the peer can receive the message");
         actions.push_back(Action::Send {

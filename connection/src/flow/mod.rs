@@ -9,7 +9,8 @@
 //!
 //! A *policy* decides how much of what is safe the peer is granted, and when it is told
 //! ([`GrantPolicy`]). [`Options::grants`](crate::Options::grants) makes one for each connection;
-//! by default all is granted. `tests/grant_policy.rs` has one that follows the depth of the queue.
+//! by default all is granted. `tests/grant_policy.rs` has one that follows the depth of the queue,
+//! `tests/shared_grants.rs` one that shares a queue among connections.
 //!
 //! The rest of the crate asks one set of questions, whichever kind it is: may this call be sent, how
 //! many Sends may a reply take, what is the value of the credit field, is a grant due, what waits.
@@ -35,7 +36,9 @@ use crate::{Action, EXTRA_RECEIVES};
 
 pub use self::counts::{MAX_CREDITS, MIN_CREDITS, MessageCounts, Overrun};
 pub use self::credits::{CallOverrun, RequesterCredits, ResponderCredits};
-pub use self::policy::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
+pub use self::policy::{
+    AskAgain, Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy, for_another_end,
+};
 
 /// A message of an extension may carry several calls, of which only the first takes a credit. This
 /// is the maximum number of the other calls in progress, for each message that the peer may have on
@@ -55,7 +58,8 @@ pub enum Accounting<'a> {
     Messages(&'a dyn CreditFields),
 }
 
-/// The places of credit values in the messages of a version that counts messages.
+/// The places of credit values in the messages of a version that counts messages: in their first 16 bytes, with the
+/// XID, the version number and the header type.
 pub trait CreditFields: fmt::Debug + Send + Sync {
     /// Returns the credit value of a message that was received, and whether the message only grants
     /// credits. `None` if the message is too short to tell.
@@ -69,7 +73,8 @@ pub trait CreditFields: fmt::Debug + Send + Sync {
     fn xid_and_type(&self, message: &Segments) -> Option<(u32, u32)>;
 
     /// Returns the start of a message with another credit value, and the number of bytes that it
-    /// replaces. `message` is a message of this end that waited until the peer could receive it.
+    /// replaces. `message` is a message of this end that waited until the peer could receive it. Its version
+    /// number stays, whatever version that is.
     fn with_credit(&self, message: &Bytes, credit: u32) -> Option<(Bytes, usize)>;
 }
 
@@ -172,17 +177,18 @@ impl FlowControl {
         self.now = now;
     }
 
+    /// Asks the policy again because it wanted that.
+    pub(crate) fn ask_policy_again(&mut self) {
+        self.ask_policy(GrantEvent::AskedAgain);
+    }
+
     /// Lets the policy choose how many credits are granted from now on.
     fn ask_policy(&mut self, event: GrantEvent) {
-        let most = match &self.kind {
-            Kind::Calls(flow) => flow.peer().grantable(),
-            Kind::Messages(flow) => flow.grantable(),
+        let (least, most) = match &self.kind {
+            Kind::Calls(flow) => (1, flow.peer().grantable()),
+            Kind::Messages(flow) => (flow.least_grantable(), flow.grantable()),
         };
-        let demand = Demand {
-            now: self.now,
-            calls: self.calls,
-            most,
-        };
+        let demand = Demand::new(self.now, self.calls, most).with_least(least);
         let credits = self.policy.credits(event, &demand);
         match &mut self.kind {
             Kind::Calls(flow) => flow.peer_mut().set_policy_choice(credits),
@@ -224,6 +230,20 @@ impl FlowControl {
             Kind::Calls(flow) => flow.own().in_flight(),
             Kind::Messages(flow) => flow.own_calls(),
         }
+    }
+
+    /// Returns the number of credits that calls of this end may hold at present: those that they hold
+    /// and those that are free. Where messages are counted, these are messages.
+    pub(crate) fn limit(&self) -> u32 {
+        match &self.kind {
+            Kind::Calls(flow) => flow.own().limit(),
+            Kind::Messages(flow) => flow.own_calls().saturating_add(flow.available()),
+        }
+    }
+
+    /// Returns the number of credits that calls of this end hold, and the number that they may.
+    pub(crate) fn in_use_and_granted(&self) -> (u32, u32) {
+        (self.in_flight(), self.limit())
     }
 
     /// Returns whether a call of one Send may be sent now. Reserved Sends of other calls do not
@@ -417,9 +437,12 @@ impl FlowControl {
     /// Applies the credits that a message of an extension requests, in a version that counts calls.
     pub(crate) fn credits_requested(&mut self, requested: u32) {
         if let Kind::Calls(flow) = &mut self.kind {
+            let before = flow.peer().grantable();
             // The message takes no credit, so there cannot be one too many.
             let _ = flow.call_arrived(requested, 0);
-            self.ask_policy(GrantEvent::MostChanged);
+            if flow.peer().grantable() != before {
+                self.ask_policy(GrantEvent::MostChanged);
+            }
         }
     }
 
@@ -525,6 +548,23 @@ impl FlowControl {
     pub(crate) fn release_queued(&mut self, actions: &mut VecDeque<Action>) {
         if let Kind::Messages(flow) = &mut self.kind {
             flow.release_queued(actions);
+        }
+    }
+
+    /// Has [`FlowControl::take_traced`] return this call or reply when the message that was queued last leaves.
+    /// Returns false if it has left.
+    pub(crate) fn trace_last(&mut self, xid: u32) -> bool {
+        match &mut self.kind {
+            Kind::Calls(_) => false,
+            Kind::Messages(flow) => flow.trace_last(xid),
+        }
+    }
+
+    /// Returns the calls and replies that have left since [`FlowControl::trace_last`] returned true for them.
+    pub(crate) fn take_traced(&mut self) -> Vec<(Direction, u32)> {
+        match &mut self.kind {
+            Kind::Calls(_) => Vec::new(),
+            Kind::Messages(flow) => flow.take_traced(),
         }
     }
 

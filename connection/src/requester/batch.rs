@@ -28,8 +28,10 @@ impl Requester {
         }
         let most = shared.flow.unreserved_calls() as usize;
         let limits = &shared.limits;
+        // What accompanies a call is for an extension that carries it alone.
         let is_small = |call: &&PendingCall| {
             !call.base_only
+                && call.message.extras().is_empty()
                 && call.message.items().is_empty()
                 && needs_no_chunks(call.message.payload_len(), &call.need, limits)
         };
@@ -64,6 +66,7 @@ impl Requester {
             xid = extensions.own_xid();
         }
         let sent = SentBatch { xid, by };
+        let mut traced = Vec::new();
         let calls: SmallVec<[PendingCall; 16]> = self.pending.drain(..batch.count).collect();
         for call in calls {
             let xid = call.xid;
@@ -71,9 +74,15 @@ impl Requester {
             let key = self.calls.insert(Outstanding::batched(call, sent));
             self.by_xid.insert(xid, key);
             self.take_credits(shared, key);
+            if shared.config.trace.is_some() {
+                traced.push(xid);
+            }
         }
         let group = Group::new(Transmissions::from_iter([batch.transmission]));
         group.send(shared, Direction::Call, xid, None);
+        for xid in traced {
+            shared.trace_queued(Direction::Call, xid);
+        }
     }
 
     /// Handles an error about a message with this XID, if that carried several calls: each is sent again

@@ -1,6 +1,7 @@
 //! The memory of calls. It is registered before they are sent, and invalidated before they are
 //! finished.
 
+use rdma::trace::Event;
 use rdma::{Region, RemoteSegment, Stag};
 
 use super::Requester;
@@ -85,6 +86,7 @@ impl Requester {
             (None, Some(source)) => self.end_call(shared, key, Outcome::Again(source)),
             (None, None) => {
                 call.set_ready();
+                shared.trace(call.xid, Event::Registered);
                 self.ready.push_back(key);
             }
         }
@@ -148,6 +150,7 @@ impl Requester {
             return self.finish_call(shared, key, outcome);
         }
         self.calls[key].stage = Stage::Ended(outcome);
+        shared.trace(self.calls[key].xid, Event::Invalidating);
         self.invalidate_all(shared, key);
         self.finish_if_reclaimed(shared, key);
     }
@@ -172,6 +175,7 @@ impl Requester {
         };
         if call.registrations.iter().all(Registration::is_ended) {
             let outcome = std::mem::replace(outcome, Outcome::Dropped);
+            shared.trace(call.xid, Event::Invalidated);
             self.finish_call(shared, key, outcome);
         }
     }

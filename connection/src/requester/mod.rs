@@ -31,7 +31,9 @@ mod start;
 mod watch;
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 
+use onc_rpc::Extras;
 use rdma::{IdMap, PoolExhausted};
 use rpcrdma_extension::{CallToPlan, Calls};
 use slab::Slab;
@@ -95,6 +97,35 @@ pub struct RequesterCounters {
     pub most_in_flight: u32,
     /// Bytes copied because the payload of a Long Call lay in several pieces.
     pub copied_bytes: u64,
+    /// Segments of the read chunks that calls offered.
+    pub read_segments: u64,
+    /// Segments of the write chunks that calls offered.
+    pub write_segments: u64,
+    /// Segments of the reply chunks that calls offered.
+    pub reply_segments: u64,
+    /// Bytes of all these segments, whether or not the responder used them.
+    pub registered_bytes: u64,
+    /// The part of these in write and reply chunks.
+    pub offered_bytes: u64,
+    /// Calls whose payload was in a read chunk (Long Calls).
+    pub long_calls: u64,
+}
+
+impl AddAssign for RequesterCounters {
+    /// Adds the counters of another connection. The greatest number of credits is that of one connection.
+    fn add_assign(&mut self, other: Self) {
+        self.unknown_xid += other.unknown_xid;
+        self.discarded += other.discarded;
+        self.cancelled_replies += other.cancelled_replies;
+        self.most_in_flight = self.most_in_flight.max(other.most_in_flight);
+        self.copied_bytes += other.copied_bytes;
+        self.read_segments += other.read_segments;
+        self.write_segments += other.write_segments;
+        self.reply_segments += other.reply_segments;
+        self.registered_bytes += other.registered_bytes;
+        self.offered_bytes += other.offered_bytes;
+        self.long_calls += other.long_calls;
+    }
 }
 
 /// The state of the receives for replies.
@@ -376,6 +407,7 @@ impl Requester {
         let call = CallToPlan {
             shape,
             need,
+            extras: &Extras::NONE,
             limits: &shared.limits,
             credits: shared.flow.unreserved(),
             reply_credits: shared.flow.receivable_in_reply(),

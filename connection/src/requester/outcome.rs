@@ -2,6 +2,7 @@
 
 use onc_rpc::{Message, Segments};
 use rdma::Stag;
+use rdma::trace::Event;
 use rpcrdma_chunks::Direction;
 use rpcrdma_chunks::{Chunks, ReturnedChunks};
 use rpcrdma_extension::IncomingReply;
@@ -38,6 +39,7 @@ impl Requester {
         let sent = self.calls[key].sent_messages();
         shared.flow.call_replied(sent, Some(header.credits));
         self.watch.call_answered(key);
+        shared.trace_credits(xid, answer_arrived);
         let call = self.calls.remove(key);
         self.by_xid.remove(&xid);
         if let Some(carrier) = &call.carrier {
@@ -189,6 +191,7 @@ impl Requester {
         if let Err(error) = belongs {
             return self.count_discarded(&error);
         }
+        shared.moved.carried(&reply.message, reply.transmissions);
         let outcome = match fits {
             true => Outcome::CarriedReply(reply.message, reply.writes),
             false => Outcome::Failed(CallError::Protocol(
@@ -294,6 +297,7 @@ impl Requester {
             }
             _ => shared.flow.call_refused(sent, granted),
         }
+        shared.trace_credits(self.calls[key].xid, answer_arrived);
         if self.calls[key].cancelled {
             self.counters.cancelled_replies += 1;
             self.cancelled.retain(|&cancelled| cancelled != key);
@@ -320,11 +324,14 @@ impl Requester {
         if let Some(carrier) = &call.carrier {
             self.carried_ended(shared, xid, carrier);
         }
-        if let Outcome::Again(call) = outcome {
+        if let Outcome::Again(mut call) = outcome {
+            // What it waited for ended when it was first planned.
+            call.waits = None;
             // It was made before all that are pending.
             return self.pending.push_front(*call);
         }
         self.earlier_errors.forget(xid);
+        shared.moved.received.chunk += outcome.written();
         if let Some(result) = call.take_result(shared.dialect, outcome) {
             shared.actions.push_back(Action::Finished { xid, result });
         }
@@ -345,6 +352,10 @@ impl Requester {
             shared.actions.push_back(Action::ReleaseReceives { count });
         }
     }
+}
+
+fn answer_arrived(in_flight: u32, granted: u32) -> Event {
+    Event::Answered { in_flight, granted }
 }
 
 /// Returns the outcome of a call whose reply was checked with this result.

@@ -1,6 +1,7 @@
 //! One outstanding call: its memory and its progress.
 
 use onc_rpc::{Bulk, BulkItem, Message, Position, Segments};
+use rdma::trace::Wait;
 use rdma::{Region, Stag};
 use rpcrdma_chunks::{Chunks, Direction, ReadSegment, WriteChunk};
 use rpcrdma_extension::Written;
@@ -36,6 +37,17 @@ pub(super) enum Outcome {
     Dropped,
     /// The call must be planned again: the limits have changed, or its transfer mode failed.
     Again(Box<PendingCall>),
+}
+
+impl Outcome {
+    /// Returns the number of bytes that the responder wrote to chunks.
+    pub(super) fn written(&self) -> u64 {
+        match self {
+            Self::Reply { writes, long, .. } => writes.iter().chain(long).sum(),
+            Self::CarriedReply(_, writes) => writes.iter().flatten().map(|it| it.len).sum(),
+            Self::Failed(_) | Self::Dropped | Self::Again(_) => 0,
+        }
+    }
 }
 
 /// A planned call that is not sent yet.
@@ -77,6 +89,8 @@ pub(super) struct Outstanding {
     /// The number of the call in the order of sending, from 1.
     pub(super) number: u64,
     pub(super) cancelled: bool,
+    /// The reason why the planned call waits, as far as a trace has been told.
+    pub(super) waits: Option<Wait>,
     /// The extension that carries the call, if one does.
     pub(super) carrier: Option<Carrier>,
     /// The message with other calls in which the call was sent, if it was.
@@ -123,6 +137,7 @@ impl Outstanding {
             registrations,
             number: 0,
             cancelled: false,
+            waits: None,
             carrier,
             batch: None,
             source: prepared.source,
@@ -138,9 +153,20 @@ impl Outstanding {
             registrations: Vec::new(),
             number: 0,
             cancelled: false,
+            waits: None,
             carrier: None,
             batch: None,
             source: None,
+        }
+    }
+
+    /// Returns the state of a call that an extension carries and that is sent now, without chunks.
+    pub(super) fn carried(call: PendingCall, carrier: Carrier) -> Self {
+        let plain = Self::plain(call.xid);
+        Self {
+            carrier: Some(carrier),
+            source: Some(call),
+            ..plain
         }
     }
 
@@ -308,7 +334,8 @@ impl Outstanding {
             position: dialect.result_position(),
             data: self.take_placed(Purpose::Write(chunk), len),
         });
-        let message = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
+        let whole = Message::new(payload, items.collect::<SmallVec<[_; 1]>>());
+        let message = whole.with_extras(message.extras().clone());
         // An inline payload was checked on arrival; a reply chunk can be looked into only now.
         let checked = dialect.check_payload(self.xid, Direction::Reply, &message);
         Some(match checked {
@@ -337,7 +364,7 @@ impl Outstanding {
             Position::At(position) => position,
             Position::InOrder | Position::InOrderOrInline => u32::MAX,
         });
-        Message::new(message.payload().clone(), items)
+        Message::new(message.payload().clone(), items).with_extras(message.extras().clone())
     }
 
     /// Returns the number of bytes that are registered for this purpose.

@@ -1,6 +1,7 @@
 //! Calls that are not planned yet.
 
 use onc_rpc::Message;
+use rdma::trace::Wait;
 use transfer_plan::{ChunkLimits, Limits, ReplyNeed};
 
 use crate::ReplyRoom;
@@ -20,6 +21,8 @@ pub(crate) struct PendingCall {
     pub(super) chunks: ChunkLimits,
     /// The number of times that the call was sent again because of an error.
     pub(super) repeats: u8,
+    /// The reason why the call waits, as far as a trace has been told.
+    pub(super) waits: Option<Wait>,
 }
 
 impl PendingCall {
@@ -34,6 +37,7 @@ impl PendingCall {
             idempotent: room.idempotent,
             chunks: ChunkLimits::default(),
             repeats: 0,
+            waits: None,
         }
     }
 

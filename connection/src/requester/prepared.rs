@@ -229,8 +229,7 @@ pub(super) fn prepare_candidate(
             by,
             plan: Some(candidate.plan.clone()),
             state,
-            // A candidate without messages would take no credit.
-            sends: candidate.cost.transmissions.max(1),
+            sends: candidate.messages(),
             first_type: 0,
             may_wait: candidate.cost.may_wait,
             receives: candidate.cost.receives,

@@ -138,6 +138,7 @@ impl RememberedPlans {
 
 #[cfg(test)]
 mod tests {
+    use onc_rpc::Extras;
     use transfer_plan::{ChunkCounts, plan_call};
 
     use super::*;
@@ -158,6 +159,7 @@ mod tests {
         let with = |credits, reservable| CallToPlan {
             shape: &shape,
             need: &need,
+            extras: &Extras::NONE,
             limits: &limits,
             credits,
             reply_credits: 64,

@@ -1,10 +1,13 @@
 //! Sending calls.
 
 use onc_rpc::Message;
-use rpcrdma_chunks::Direction;
-use rpcrdma_extension::NotTransferred;
+use rdma::trace::{Event, Wait};
+use rpcrdma_chunks::{Chunks, Direction};
+use rpcrdma_extension::{CallCandidate, NotTransferred, Planned};
 
-use super::outstanding::{Outcome, Stage};
+use super::outstanding::{Outcome, Outstanding, Stage};
+use super::pending::PendingCall;
+use super::prepared::Carrier;
 use super::start::Started;
 use super::{ReplyReceives, Requester};
 use crate::flow::MaySend;
@@ -19,10 +22,19 @@ impl Requester {
         if self.ready.is_empty() && self.pending.is_empty() {
             return;
         }
+        let waits = self.start_all(shared, room);
+        if shared.config.trace.is_some() {
+            self.trace_waits(shared, waits, room);
+        }
+    }
+
+    /// Does what [`Requester::start_calls`] does. Returns what the first pending call waits for, unless it is
+    /// only this end's next turn.
+    fn start_all(&mut self, shared: &mut Shared, room: usize) -> Option<Wait> {
         // A server asks for the receives of its callbacks with the first of them. A reply that came
         // before they are posted would find none (RFC 8167, section 4.3.2).
         if self.receives != ReplyReceives::Posted {
-            return;
+            return Some(Wait::Receives);
         }
         // The number of calls to start one by one.
         let mut alone = 0_usize;
@@ -37,36 +49,70 @@ impl Requester {
                     self.ready.pop_front();
                     self.send_base(shared, key);
                 } else if self.send_carried(shared, key) {
-                    return;
+                    let still_ready = self.ready.front() == Some(&key);
+                    return still_ready.then_some(Wait::Credit);
                 }
             }
             // Calls start in the order in which they were made, so the first one that lacks memory
             // holds up the others. Without a credit, a call is not even planned: its plan depends
             // on the credits, and its registrations would take memory while it waits.
-            if self.waits_for_memory() || shared.flow.unreserved() == 0 {
-                return;
+            if self.waits_for_memory() {
+                return Some(Wait::Memory);
+            }
+            if shared.flow.unreserved() == 0 {
+                return Some(Wait::Credit);
             }
             if self.batches && alone == 0 {
                 if room <= shared.actions.len() {
                     // Calls that are not started yet can go together when there is room.
-                    return;
+                    return Some(Wait::SendQueue);
                 }
                 alone = self.send_batch(shared);
                 if alone == 0 {
                     continue;
                 }
             }
-            let Some(call) = self.pending.pop_front() else {
-                return;
-            };
+            let call = self.pending.pop_front()?;
             alone = alone.saturating_sub(1);
             let started = self.start_call(shared, call, room);
             // The driver first executes what this call needs. What is left then decides how the
             // next one may be transferred.
             if started == Started::First && !shared.actions.is_empty() {
-                return;
+                return None;
             }
         }
+    }
+
+    /// Records what calls wait for that are not sent yet, if it has not been recorded. The first pending one
+    /// waits for `pending`, and the others behind it for the same.
+    #[cold]
+    fn trace_waits(&mut self, shared: &Shared, pending: Option<Wait>, room: usize) {
+        let ready = match shared.flow.may_begin_call() {
+            true if room > shared.actions.len() => None,
+            true => Some(Wait::SendQueue),
+            false => Some(Wait::Credit),
+        };
+        if let Some(ready) = ready {
+            for &key in &self.ready {
+                let call = &mut self.calls[key];
+                if call.waits.replace(ready) != Some(ready) {
+                    shared.trace(call.xid, Event::Waits(ready));
+                }
+            }
+        }
+        let Some(pending) = pending else {
+            return;
+        };
+        // Those that were told this are together: calls are added behind them and put back before them.
+        let told = |call: &PendingCall| call.waits == Some(pending);
+        let tell = |call: &mut PendingCall| {
+            call.waits = Some(pending);
+            shared.trace(call.xid, Event::Waits(pending));
+        };
+        let calls = self.pending.iter_mut();
+        calls.take_while(|call| !told(call)).for_each(tell);
+        let calls = self.pending.iter_mut().rev();
+        calls.take_while(|call| !told(call)).for_each(tell);
     }
 
     /// Counts a call that is sent now: it takes a credit for each of its Sends.
@@ -80,13 +126,38 @@ impl Requester {
         self.watch.call_sent(key);
     }
 
+    /// Counts the chunks that a call offers, which is sent now.
+    fn count_chunks(&mut self, shared: &mut Shared, key: usize) {
+        let Stage::Sent(chunks) = &self.calls[key].stage else {
+            return;
+        };
+        let counters = &mut self.counters;
+        let reads = chunks.reads.iter().map(|read| &read.segment);
+        let read: u64 = reads.map(|segment| u64::from(segment.length)).sum();
+        shared.moved.sent.chunk += read;
+        let writes = || chunks.writes.iter().chain(&chunks.reply).flatten();
+        let written: u64 = writes().map(|segment| u64::from(segment.length)).sum();
+        counters.registered_bytes += read + written;
+        counters.offered_bytes += written;
+        counters.read_segments += chunks.reads.len() as u64;
+        let reply = chunks.reply.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        counters.reply_segments += reply;
+        counters.write_segments += writes().count() as u64 - reply;
+        let long = chunks.reads.first().is_some_and(|read| read.position == 0);
+        counters.long_calls += u64::from(long);
+    }
+
     /// Sends a call that the base protocol transfers.
     pub(super) fn send_base(&mut self, shared: &mut Shared, key: usize) {
         // The reserved credit becomes one in use.
         shared.flow.release_reserved(1);
         self.take_credits(shared, key);
         if let Some(gather) = self.calls[key].encode(shared, self.may_be_invalidated) {
+            let payload = gather.iter().skip(1).map(|piece| piece.len() as u64);
+            shared.moved.sent.inline += payload.sum::<u64>();
+            self.count_chunks(shared, key);
             shared.queue_send(Direction::Call, gather, None, false);
+            shared.trace_queued(Direction::Call, self.calls[key].xid);
         }
     }
 
@@ -118,7 +189,10 @@ impl Requester {
         }
         self.ready.pop_front();
         match self.lay_out_call(shared, key) {
-            Ok(group) => return self.send_group(shared, key, group),
+            Ok(group) => {
+                self.send_group(shared, key, group);
+                return true;
+            }
             Err(error) => {
                 let xid = self.calls[key].xid;
                 tracing::debug!(xid, %error, "call is planned again without extensions");
@@ -128,46 +202,74 @@ impl Requester {
         false
     }
 
-    /// Lets the extension divide a call into the messages that carry it.
+    /// Lets the extension divide a ready call into the messages that carry it.
     fn lay_out_call(&mut self, shared: &mut Shared, key: usize) -> Result<Group, NotTransferred> {
         let call = &mut self.calls[key];
-        let chunks = call.offered_chunks();
+        let (chunks, planned) = (call.offered_chunks(), call.sends());
         let xid = call.xid;
-        let gone = || NotTransferred("its extension is gone".to_owned());
         let carrier = call.carrier.as_mut().ok_or_else(gone)?;
         // A call without its plan has been laid out: `Requester::finish_call` then tells the extension
         // that it has ended.
         let (by, plan) = (carrier.by, carrier.plan.take().ok_or_else(gone)?);
         let message: &Message = &call.original().ok_or_else(gone)?.message;
-        let mode = shared.session.modes().get(by).ok_or_else(gone)?;
-        let messages = mode.send_call(xid, &*plan, message, &chunks)?;
-        Ok(Group::new(messages))
+        lay_out(shared, by, xid, &*plan, planned, message, &chunks)
     }
 
-    /// Sends the messages that carry a call, one after the other. Returns false if their number
-    /// differs from the plan.
-    fn send_group(&mut self, shared: &mut Shared, key: usize, group: Group) -> bool {
+    /// Sends the messages that carry a ready call, one after the other.
+    fn send_group(&mut self, shared: &mut Shared, key: usize, group: Group) {
         let call = &mut self.calls[key];
-        let planned = call.sends();
-        let count = u32::try_from(group.len()).unwrap_or(u32::MAX);
-        // The peer has no receives, and the call no credits, for more messages than were planned.
-        if count == 0 || count > planned {
-            tracing::error!(count, planned, "an extension did not keep to its plan");
-            self.plan_without_extensions(shared, key);
-            return false;
-        }
         // The extension may need fewer messages than it planned. Only those that are sent take
         // credits.
-        shared.flow.release_reserved(planned);
+        shared.flow.release_reserved(call.sends());
         if let Some(carrier) = &mut call.carrier {
-            carrier.sends = count;
+            carrier.sends = group.count();
             carrier.first_type = group.first_type();
         }
         call.stage = Stage::Sent(call.offered_chunks());
         let xid = call.xid;
+        self.count_chunks(shared, key);
         self.take_credits(shared, key);
         group.send(shared, Direction::Call, xid, None);
-        true
+        shared.trace_queued(Direction::Call, xid);
+    }
+
+    /// Sends a call as the extension with number `by` has planned it, in one step. The plan needs
+    /// nothing to be prepared, no call is ready before this one, and there are credits for it.
+    pub(super) fn send_unprepared(
+        &mut self,
+        shared: &mut Shared,
+        call: PendingCall,
+        by: usize,
+        candidate: &CallCandidate,
+    ) -> Started {
+        let (xid, planned) = (call.xid, candidate.messages());
+        let (plan, none) = (&*candidate.plan, Chunks::default());
+        let group = match lay_out(shared, by, xid, plan, planned, &call.message, &none) {
+            Ok(group) => group,
+            Err(error) => {
+                tracing::debug!(xid, %error, "call is planned again without extensions");
+                if let Some(mode) = shared.session.modes().get(by) {
+                    mode.call_ended(xid);
+                }
+                self.pending.push_front(call.base_only());
+                return Started::GoOn;
+            }
+        };
+        let carrier = Carrier {
+            by,
+            plan: None,
+            state: None,
+            first_type: group.first_type(),
+            sends: group.count(),
+            may_wait: candidate.cost.may_wait,
+            receives: 0,
+        };
+        let key = self.calls.insert(Outstanding::carried(call, carrier));
+        self.by_xid.insert(xid, key);
+        self.take_credits(shared, key);
+        group.send(shared, Direction::Call, xid, None);
+        shared.trace_queued(Direction::Call, xid);
+        Started::First
     }
 
     /// Plans a call again, without extensions.
@@ -178,4 +280,33 @@ impl Requester {
         };
         self.end_call(shared, key, outcome);
     }
+}
+
+fn gone() -> NotTransferred {
+    NotTransferred("its extension is gone".to_owned())
+}
+
+/// Lets the extension with number `by` divide a call into at most the `planned` number of messages.
+///
+/// # Errors
+/// [`NotTransferred`]: the extension cannot send the call as planned, or does not keep to its plan. The peer
+/// has no receives, and the call no credits, for more messages.
+fn lay_out(
+    shared: &mut Shared,
+    by: usize,
+    xid: u32,
+    plan: &dyn Planned,
+    planned: u32,
+    message: &Message,
+    chunks: &Chunks,
+) -> Result<Group, NotTransferred> {
+    let mode = shared.session.modes().get(by).ok_or_else(gone)?;
+    let group = Group::new(mode.send_call(xid, plan, message, chunks)?);
+    let count = group.count();
+    if count == 0 || count > planned {
+        tracing::error!(count, planned, "an extension did not keep to its plan");
+        let reason = format!("{count} messages instead of {planned}");
+        return Err(NotTransferred(reason));
+    }
+    Ok(group)
 }

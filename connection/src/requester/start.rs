@@ -3,16 +3,19 @@
 use std::sync::Arc;
 
 use rdma::PoolExhausted;
+use rdma::trace::{Event, Wait};
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{CallCandidate, CallToPlan};
-use transfer_plan::{CallPlan, Shape, needs_no_chunks, plan_call};
+use transfer_plan::{CallError, CallPlan, Shape, needs_no_chunks, plan_call};
 
 use super::outstanding::Outstanding;
 use super::pending::PendingCall;
 use super::prepared::{Prepared, prepare, prepare_candidate};
+use super::remembered::ExtensionStates;
 use super::{Requester, finish_unsent};
 use crate::Action;
 use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
+use crate::flow::MaySend;
 use crate::plan::{CallChoice, choose_call, is_possible};
 use crate::shared::Shared;
 
@@ -68,6 +71,7 @@ impl Requester {
         let to_plan = CallToPlan {
             shape: &shape,
             need: &call.need,
+            extras: call.message.extras(),
             limits: &limits,
             credits: shared.flow.unreserved(),
             reply_credits: shared.flow.receivable_in_reply(),
@@ -119,51 +123,63 @@ impl Requester {
         let to_plan = CallToPlan {
             shape,
             need: &call.need,
+            extras: call.message.extras(),
             limits: &limits,
             credits: shared.flow.unreserved(),
             reply_credits: shared.flow.receivable_in_reply(),
             reservable: self.reservable(shared),
         };
-        let may_invalidate = self.may_be_invalidated;
-        let modes = shared.session.modes().all();
-        // `None` if one of the modes cannot say when its plans change: then none is remembered.
-        let states: Option<_> = modes.map(|(_, mode)| mode.plan_state()).collect();
-        if let Some(states) = &states
-            && let Some(choice) = self.remembered.find(&to_plan, may_invalidate, states)
-        {
-            return self.start_chosen(shared, call, &choice, room);
-        }
-        let base = plan_call(shape, &call.need, &limits);
-        let choice = match base {
-            // One Send for the call and one for the reply, nothing registered and nothing to copy:
-            // no mode is cheaper.
-            Ok(plan) if plan.is_plain(&call.need) => Ok(CallChoice::Base(plan)),
-            base => {
-                let options = &shared.config.options;
-                choose_call(
-                    base,
-                    &to_plan,
-                    may_invalidate,
-                    shared.session.modes(),
-                    &options.costs,
-                    options.short_items,
-                )
-            }
+        // A plan may depend on what accompanies this call, which others do not have.
+        let states = match call.message.extras().is_empty() {
+            true => plan_states(shared),
+            false => None,
         };
-        match choice {
-            Ok(choice) => {
-                let choice = Arc::new(choice);
-                if let Some(states) = states {
-                    self.remembered
-                        .remember(&to_plan, may_invalidate, states, choice.clone());
-                }
-                self.start_chosen(shared, call, &choice, room)
-            }
+        let remembered = match &states {
+            Some(states) => self
+                .remembered
+                .find(&to_plan, self.may_be_invalidated, states),
+            None => None,
+        };
+        match remembered.map_or_else(|| self.choose(shared, &to_plan, states), Ok) {
+            Ok(choice) => self.start_chosen(shared, call, &choice, room),
             Err(error) => {
                 finish_unsent(shared, call.xid, error.to_string());
                 Started::First
             }
         }
+    }
+
+    /// Chooses the cheapest plan for a call. It is remembered if the `states` on which it depends are known.
+    #[inline(never)]
+    fn choose(
+        &mut self,
+        shared: &mut Shared,
+        call: &CallToPlan<'_>,
+        states: Option<ExtensionStates>,
+    ) -> Result<Arc<CallChoice>, CallError> {
+        let may_invalidate = self.may_be_invalidated;
+        let choice = match plan_call(call.shape, call.need, call.limits) {
+            // One Send for the call and one for the reply, nothing registered and nothing to copy:
+            // no mode is cheaper.
+            Ok(plan) if plan.is_plain(call.need) => CallChoice::Base(plan),
+            base => {
+                let options = &shared.config.options;
+                choose_call(
+                    base,
+                    call,
+                    may_invalidate,
+                    shared.session.modes(),
+                    &options.costs,
+                    options.short_items,
+                )?
+            }
+        };
+        let choice = Arc::new(choice);
+        if let Some(states) = states {
+            self.remembered
+                .remember(call, may_invalidate, states, choice.clone());
+        }
+        Ok(choice)
     }
 
     /// Starts a call with the plan that was chosen for it.
@@ -196,6 +212,7 @@ impl Requester {
         self.take_credits(shared, key);
         let header = shared.encode_plain(Direction::Call, xid);
         shared.send(Direction::Call, header, call.message.into_payload(), None);
+        shared.trace_queued(Direction::Call, xid);
     }
 
     /// Allocates the memory of a call that the base protocol transfers.
@@ -223,8 +240,8 @@ impl Requester {
         self.register(shared, xid, prepared, room);
     }
 
-    /// Allocates the memory of a call that the extension with number `by` carries. If there is
-    /// none, the base protocol is used.
+    /// Sends a call that the extension with number `by` carries, if nothing is to be prepared for it and
+    /// it can be sent at once. Otherwise allocates its memory. If there is none, the base protocol is used.
     fn start_candidate(
         &mut self,
         shared: &mut Shared,
@@ -235,6 +252,13 @@ impl Requester {
     ) -> Started {
         let xid = call.xid;
         tracing::debug!(xid, plan = %candidate.plan, "call");
+        let (sends, may_wait) = (candidate.messages(), candidate.cost.may_wait);
+        if candidate.needs_no_preparation()
+            && self.sends_at_once(shared, room)
+            && shared.flow.may_send_call(sends, may_wait) == MaySend::Now
+        {
+            return self.send_unprepared(shared, call, by, candidate);
+        }
         let state = shared.plan_state(by);
         let (limits, pool) = (&shared.limits, &shared.config.pool);
         let copied = &mut self.counters.copied_bytes;
@@ -291,6 +315,13 @@ impl Requester {
             }
             return self.send_base(shared, key);
         }
+        match u32::try_from(regions.len()) {
+            Ok(0) => shared.trace(xid, Event::Waits(Wait::Receives)),
+            count => {
+                let regions = count.unwrap_or(u32::MAX);
+                shared.trace(xid, Event::Registering { regions });
+            }
+        }
         if receives > 0 {
             self.further_receives += receives;
             shared.actions.push_back(Action::PostReceives {
@@ -303,6 +334,16 @@ impl Requester {
             shared.actions.push_back(Action::Register { id, region });
         }
     }
+}
+
+/// Returns the states on which the plans of all transfer modes depend. `None` if one of the modes cannot say
+/// when its plans change: then none is remembered.
+fn plan_states(shared: &mut Shared) -> Option<ExtensionStates> {
+    let mut states = ExtensionStates::new();
+    for (_, mode) in shared.session.modes().all() {
+        states.push(mode.plan_state()?);
+    }
+    Some(states)
 }
 
 /// Logs the plan of a plain call, which was sent without computing it.

@@ -1,6 +1,7 @@
 //! Sending of replies by the base protocol.
 
 use onc_rpc::Message;
+use rdma::trace::{Event, Wait};
 use rpcrdma_chunks::{Chunks, Direction, WriteChunk, chunk_len};
 use transfer_plan::{
     ChunkCounts, Limits, Offer, Offers, ReplyError, ReplyPayload, ReplyPlan, Shape,
@@ -52,7 +53,9 @@ impl Responder {
         let planned = match planned {
             // The requester's receives are being changed in size. The reply may fit when that is
             // settled.
-            Err(_) if self.terms.last_resort.is_none() => return self.hold_reply(call, message),
+            Err(_) if self.terms.last_resort.is_none() => {
+                return self.hold_reply(shared, call, message);
+            }
             planned => planned,
         };
         let base = planned.as_ref().ok();
@@ -92,7 +95,8 @@ impl Responder {
     }
 
     /// Keeps a reply until its maximum length is settled with the requester.
-    pub(super) fn hold_reply(&mut self, call: InCall, message: Message) {
+    pub(super) fn hold_reply(&mut self, shared: &Shared, call: InCall, message: Message) {
+        shared.trace(call.xid, Event::Held(Wait::Limit));
         tracing::debug!(
             xid = call.xid,
             "reply waits until its longest length is settled"
@@ -108,6 +112,7 @@ impl Responder {
         let header = shared.encode_plain(Direction::Reply, call.xid);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         shared.send(Direction::Reply, header, message.into_payload(), invalidate);
+        shared.trace_queued(Direction::Reply, call.xid);
     }
 
     #[cold]
@@ -131,7 +136,7 @@ impl Responder {
     ) {
         // The queue pair keeps the order of requests, so the requester gets the data before the
         // reply that lists it. Nothing waits for the Writes to complete.
-        shared.actions.extend(placed.writes);
+        shared.write(placed.writes);
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         let (header, _) = shared.encode(Outgoing {
             xid: call.xid,
@@ -146,6 +151,7 @@ impl Responder {
             may_be_invalidated: false,
         });
         shared.send(Direction::Reply, header, placed.payload, invalidate);
+        shared.trace_queued(Direction::Reply, call.xid);
     }
 
     fn plan(&self, shared: &Shared, call: &InCall, shape: &Shape) -> Result<ReplyPlan, ReplyError> {

@@ -26,11 +26,13 @@ impl Responder {
     }
 
     /// Returns whether a batch may carry this reply: it is short, nothing of its call's memory is used,
-    /// and no handle is invalidated with it.
+    /// no handle is invalidated with it, and nothing accompanies it, which would be for an extension
+    /// that carries it alone.
     pub(super) fn may_gather(&self, shared: &Shared, call: &InCall, message: &Message) -> bool {
         call.writes.is_empty()
             && call.reply.is_none()
             && !(call.handle.is_some() && self.terms.may_invalidate)
+            && message.extras().is_empty()
             && message.items().is_empty()
             && is_short(message.payload_len(), &shared.limits)
     }
@@ -60,13 +62,20 @@ impl Responder {
             };
             // The credits of its calls are returned by the message itself.
             let mut xid = None;
+            let mut traced = Vec::new();
             for (call, _) in self.gathered.drain(..batch.count) {
                 shared.flow.call_ended(call.messages);
+                if shared.config.trace.is_some() {
+                    traced.push(call.xid);
+                }
                 xid.get_or_insert(call.xid);
             }
             let messages = Transmissions::from_iter([batch.transmission]);
             let xid = xid.unwrap_or_default();
             Group::new(messages).send(shared, Direction::Reply, xid, None);
+            for xid in traced {
+                shared.trace_queued(Direction::Reply, xid);
+            }
         }
     }
 }

@@ -61,6 +61,7 @@ impl Responder {
             carried: Some(carried),
             ..InCall::plain(call.xid)
         };
+        shared.moved.carried(&call.message, call.transmissions);
         let reads = (chunks.payload, chunks.items);
         self.admit_to_fetch(shared, in_call, call.requested, call.message, reads);
     }
@@ -81,6 +82,7 @@ impl Responder {
             messages: call.transmissions,
             ..InCall::plain(call.xid)
         };
+        shared.moved.carried(&call.message, call.transmissions);
         let reads = (chunks.payload, chunks.items);
         self.admit_to_fetch(shared, in_call, call.requested, call.message, reads);
     }
@@ -153,7 +155,7 @@ impl Responder {
         let laid_out = self.lay_out_reply(shared, &call, &message, &shape, base.as_ref());
         // As in `answer_planned`. The call has not ended yet, and keeps its credit.
         if base.is_none() && !matches!(laid_out, Ok(Some(_))) && self.terms.last_resort.is_none() {
-            return self.hold_reply(call, message);
+            return self.hold_reply(shared, call, message);
         }
         shared.flow.call_ended(call.messages);
         match (laid_out, base) {
@@ -302,9 +304,10 @@ impl Responder {
             let mut placed = SmallVec::new();
             let bytes = bulk.data.clone().into_segments();
             place::write_all(&filled, bytes, &mut placed);
-            shared.actions.extend(placed);
+            shared.write(placed);
         }
         let invalidate = call.handle.filter(|_| self.terms.may_invalidate);
         group.send(shared, Direction::Reply, xid, invalidate);
+        shared.trace_queued(Direction::Reply, xid);
     }
 }

@@ -154,12 +154,13 @@ impl Fetch {
         };
         let mut fetched = self.chunks.into_iter().map(joined);
         let long = if self.long { fetched.next() } else { None };
+        let extras = self.message.extras().clone();
         let payload = long.map_or_else(
             || self.message.payload().clone(),
             |item| item.data.into_segments(),
         );
         if self.message.items().is_empty() {
-            return Message::new(payload, fetched);
+            return Message::new(payload, fetched).with_extras(extras);
         }
         // Some items came with the call, others were fetched.
         let mut items = self.message.items().to_vec();
@@ -168,6 +169,6 @@ impl Fetch {
             Position::At(position) => position,
             Position::InOrder | Position::InOrderOrInline => u32::MAX,
         });
-        Message::new(payload, items)
+        Message::new(payload, items).with_extras(extras)
     }
 }

@@ -13,11 +13,13 @@ mod place;
 mod work;
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Message, ReplyHeader as RpcReply, Segments};
+use rdma::trace::{Event, Wait};
 use rdma::{Buf, Stag};
-use rpcrdma_chunks::{ReadChunk, WriteChunk};
+use rpcrdma_chunks::{Direction, ReadChunk, WriteChunk};
 use rpcrdma_host::{Account, Charge, PER_CALL};
 use slab::Slab;
 use transfer_plan::Limits;
@@ -90,6 +92,15 @@ pub struct ResponderCounters {
     pub discarded: u64,
     /// The maximum number of calls that were in progress at the same time.
     pub most_outstanding: u32,
+}
+
+impl AddAssign for ResponderCounters {
+    /// Adds the counters of another connection. The greatest number of calls is that of one connection.
+    fn add_assign(&mut self, other: Self) {
+        self.errors_sent += other.errors_sent;
+        self.discarded += other.discarded;
+        self.most_outstanding = self.most_outstanding.max(other.most_outstanding);
+    }
 }
 
 /// The settings of a responder, in addition to the limits of the connection.
@@ -195,6 +206,11 @@ impl Responder {
         self.calls.len() + self.gathered.len() + self.held.len()
     }
 
+    /// Returns whether replies wait to be sent together, or for their maximum length.
+    pub(crate) fn has_unsent_replies(&self) -> bool {
+        !self.gathered.is_empty() || !self.held.is_empty()
+    }
+
     /// Returns whether a call waits for memory.
     pub(crate) fn waits_for_memory(&self) -> bool {
         !self.no_memory.is_empty() || !self.put_off.is_empty()
@@ -212,14 +228,15 @@ impl Responder {
             let message = Message::without_items(payload);
             match may_deliver(shared, self.fetched) {
                 true => self.deliver(shared, key, message),
-                false => self.deliver_later(key, message),
+                false => self.deliver_later(shared, key, message),
             }
         }
     }
 
     /// Keeps a call without chunks until there is memory for its reply.
     #[cold]
-    fn deliver_later(&mut self, key: usize, message: Message) {
+    fn deliver_later(&mut self, shared: &Shared, key: usize, message: Message) {
+        shared.trace(self.calls[key].xid, Event::Held(Wait::Memory));
         self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
         self.put_off.push_back(key);
     }
@@ -259,7 +276,7 @@ impl Responder {
             if let Some(key) = self.admit(shared, call, requested) {
                 match may_deliver(shared, self.fetched) {
                     true => self.check_and_deliver(shared, key, message),
-                    false => self.deliver_later(key, message),
+                    false => self.deliver_later(shared, key, message),
                 }
             }
             return;
@@ -285,6 +302,7 @@ impl Responder {
         if let Some(key) = self.admit(shared, call, requested)
             && !(may_start && self.start_fetch(shared, key))
         {
+            shared.trace(self.calls[key].xid, Event::Held(Wait::Memory));
             match short {
                 true => self.put_off.push_back(key),
                 false => self.no_memory.push_back(key),
@@ -332,6 +350,7 @@ impl Responder {
         *most = shared.flow.unanswered_credits().max(*most);
         // The slab uses a key again for a later call, to which a late reply must not go.
         self.generation = self.generation.wrapping_add(1);
+        shared.trace(call.xid, Event::Arrived);
         call.generation = self.generation;
         Some(self.calls.insert(call))
     }
@@ -355,6 +374,7 @@ impl Responder {
                 self.answer(shared, call, message);
             }
             None => {
+                shared.trace(call.xid, Event::Dropped);
                 shared.flow.call_ended(call.messages);
             }
         }
@@ -418,6 +438,7 @@ impl Responder {
             error,
         };
         shared.send_error(&answer);
+        shared.trace_queued(Direction::Reply, xid);
     }
 }
 
@@ -446,5 +467,6 @@ fn charged(shared: &Shared, message: Message) -> Message {
 fn charge(account: &Account, message: &Message) -> Message {
     let pieces = message.payload().iter();
     let payload = pieces.map(|piece: &Bytes| account.hold(piece.clone()));
-    Message::new(payload.collect(), message.items().iter().cloned())
+    let charged = Message::new(payload.collect(), message.items().iter().cloned());
+    charged.with_extras(message.extras().clone())
 }

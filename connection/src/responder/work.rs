@@ -1,6 +1,7 @@
 //! Fetching and delivery of calls.
 
 use onc_rpc::Message;
+use rdma::trace::Event;
 use rdma::{Buf, Stag};
 use rpcrdma_chunks::Direction;
 use rpcrdma_host::PER_CALL;
@@ -31,10 +32,12 @@ impl Responder {
     /// Records the completion of an RDMA Read.
     pub(crate) fn read_done(&mut self, shared: &mut Shared, id: ReadId, sink: Buf) {
         self.reading = self.reading.saturating_sub(1);
+        shared.moved.received.chunk += sink.len() as u64;
         if let Some(call) = self.calls.get_mut(id.call)
             && let Some(fetch) = &mut call.fetch
             && fetch.read_arrived(id.chunk, id.piece, sink)
         {
+            shared.trace(call.xid, Event::Fetched);
             self.deliver_fetched(shared, id.call);
         }
         self.start_reads(shared);
@@ -87,6 +90,8 @@ impl Responder {
             self.deliver_fetched(shared, key);
             return true;
         }
+        let bytes = u32::try_from(wanted).unwrap_or(u32::MAX);
+        shared.trace(call.xid, Event::Fetching { bytes });
         for read in reads {
             let (chunk, piece) = (read.chunk, read.piece);
             self.reads.push_back(QueuedRead {

@@ -102,6 +102,25 @@ fn calls_of_one_turn_go_together_and_so_do_their_replies() {
     }
 }
 
+/// An extension that carries it alone may know what accompanies it.
+#[test]
+fn a_call_that_something_accompanies_goes_alone() {
+    for version in BOTH {
+        let mut pair = both(version);
+        for xid in 1..=16 {
+            let mut call = message(xid, 4, &[]);
+            if xid == 5 {
+                call.extras_mut().insert("for another extension");
+            }
+            pair.client.call(call, &room(4, &[]));
+        }
+        pair.settle();
+        assert_answered(&mut pair.client, &(1..=16).collect::<Vec<u32>>());
+        let sent = number_of_messages(&pair.client.sent, version);
+        assert_eq!(sent, (1, 2), "{version}");
+    }
+}
+
 /// Where calls are counted, each takes a credit of its own, so that a batch is no way around a limit.
 #[test]
 fn a_batch_takes_a_credit_for_each_call_where_calls_are_counted() {

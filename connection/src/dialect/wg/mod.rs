@@ -126,6 +126,18 @@ impl Dialect for VersionTwoWg {
         Some(PeerError::ReadChunks { max })
     }
 
+    /// Section 7.1.1 is for a version that nobody here speaks, and section 7.1.2 for one that is not this
+    /// connection's.
+    fn version_error(&self, received: u32, own: u32) -> PeerError {
+        match (1..=VERSION).contains(&received) {
+            true => PeerError::VersionMismatch,
+            false => PeerError::Version {
+                low: own,
+                high: own,
+            },
+        }
+    }
+
     fn error_name(&self, error: PeerError) -> String {
         error_body(error).to_string()
     }

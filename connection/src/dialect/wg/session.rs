@@ -13,12 +13,13 @@ use rpcrdma_v2_wg::{
 };
 
 use super::super::{
-    Incoming, Modes, Receiver, ReplyBody, ReplyHeader, Session, incoming_of_extension, pieces,
+    Dialect, Incoming, Modes, Receiver, ReplyBody, ReplyHeader, Session, incoming_of_extension,
+    pieces,
 };
-use super::errors::{as_announced, bad_message, peer_error, refuse};
+use super::errors::{as_announced, bad_message, error_body, peer_error, refuse};
 use super::parts::Part;
 use super::receive::{limit_to_announced, refuse_unwanted_direction, rpc_message};
-use super::{WgSession, heard, prefix};
+use super::{VersionTwoWg, WgSession, heard, prefix};
 
 impl Session for WgSession {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
@@ -332,15 +333,8 @@ impl WgSession {
         receiver: &Receiver,
     ) -> Incoming {
         if let (Some(xid), HeaderError::Version { version, is_error }) = (error.xid, error.error) {
-            // Section 7.1.1 for a version that nobody here speaks, and section 7.1.2 for one that is not
-            // this connection's. Whether the message is a call is not known.
-            let error = match (1..=VERSION).contains(&version) {
-                true => ErrorBody::VersionMismatch,
-                false => ErrorBody::Version {
-                    low: VERSION,
-                    high: VERSION,
-                },
-            };
+            let error = error_body(VersionTwoWg.version_error(version, VERSION));
+            // Whether the message is a call is not known.
             let answers = receiver.takes_calls && !is_error;
             let answer = answers.then_some(Answer {
                 xid,
