@@ -1,11 +1,13 @@
 //! Types that a client's user passes in and receives: calls, replies and errors.
 
+use std::any::Any;
 use std::time::Duration;
 
 use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message, Verifier};
 use rpcrdma_connection::{CallError as ConnectionError, ReplyRoom};
 
 use crate::error_reply::ErrorReply;
+use crate::program::ProgramVersions;
 
 /// One remote procedure call.
 #[derive(Clone, Debug)]
@@ -23,6 +25,26 @@ pub struct Call {
 }
 
 impl Call {
+    /// Creates a call of a procedure of a program, in its highest version.
+    #[must_use]
+    pub fn new(program: ProgramVersions, proc: u32, args: Message, reply: ReplyRoom) -> Self {
+        Self {
+            prog: program.prog,
+            vers: program.high,
+            proc,
+            args,
+            reply,
+        }
+    }
+
+    /// Attaches a value for extensions of the connection that know its type, which carry it to the
+    /// service ([`crate::Request::extra`]). All others, and transports without extensions, ignore it.
+    #[must_use]
+    pub fn with_extra<T: Any + Send + Sync>(mut self, value: T) -> Self {
+        self.args.extras_mut().insert(value);
+        self
+    }
+
     /// Encodes the call as an RPC message with the given XID and credential. Returns it with the
     /// size bounds of its reply.
     #[must_use]
@@ -77,6 +99,12 @@ impl Reply {
     #[must_use]
     pub fn is_retransmitted(&self) -> bool {
         self.retransmitted
+    }
+
+    /// Returns the value of this type that an extension of the connection has attached to the reply.
+    #[must_use]
+    pub fn extra<T: Any>(&self) -> Option<&T> {
+        self.message.extras().get()
     }
 
     /// Returns a decoder that is positioned at the start of the results.

@@ -16,7 +16,7 @@ use crate::client_state::ClientState;
 use crate::poll_loop::{SourceId, earlier};
 use crate::{
     Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent,
-    EncodedCredential, PollSource, Reply, Runtime, Service,
+    EncodedCredential, PollSource, ProcedureCounts, Reply, Runtime, Service, StatusOf,
 };
 
 mod callbacks;
@@ -134,6 +134,7 @@ impl Client {
         });
         let source = Rc::new(RefCell::new(Driver {
             shared: Rc::downgrade(&shared),
+            transport: Rc::clone(&transport),
             to_wake: Vec::new(),
         }));
         *shared.source.borrow_mut() = Some(runtime.attach(source).map_err(system)?);
@@ -223,6 +224,33 @@ impl Client {
         &self.shared.runtime
     }
 
+    /// Counts the calls that end from now on, by procedure and result. `status` says how results begin.
+    pub fn count_calls(&self, status: StatusOf) {
+        if let Some(state) = &mut self.shared.core.borrow_mut().state {
+            state.count_calls(status);
+        }
+    }
+
+    /// Returns the counts of calls, if they are counted ([`Client::count_calls`]).
+    #[must_use]
+    pub fn procedures(&self) -> Vec<ProcedureCounts> {
+        let core = self.shared.core.borrow();
+        core.state
+            .as_ref()
+            .map_or_else(Vec::new, ClientState::procedures)
+    }
+
+    /// Returns the number of calls that have not ended.
+    #[must_use]
+    pub fn pending_calls(&self) -> usize {
+        self.shared
+            .core
+            .borrow()
+            .state
+            .as_ref()
+            .map_or(0, ClientState::pending)
+    }
+
     /// Returns the counters.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
@@ -301,27 +329,22 @@ impl Core {
 /// The client's [`PollSource`] in the runtime's loop. It does not keep the client alive.
 struct Driver {
     shared: Weak<Shared>,
+    transport: Rc<RefCell<dyn ClientTransport>>,
     /// Reused to save allocations; empty between steps.
     to_wake: Vec<Waker>,
 }
 
 impl PollSource for Driver {
     fn attach(&mut self, poller: Poller) -> io::Result<()> {
-        match self.shared.upgrade() {
-            Some(shared) => shared.core.borrow().transport.borrow_mut().attach(poller),
-            None => Ok(()),
-        }
+        self.transport.borrow_mut().attach(poller)
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.transport.borrow_mut().set_waker(waker);
     }
 
     fn ready(&mut self, local: usize, closed: bool) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared
-                .core
-                .borrow()
-                .transport
-                .borrow_mut()
-                .ready(local, closed);
-        }
+        self.transport.borrow_mut().ready(local, closed);
     }
 
     fn poll(&mut self, now: Time) -> bool {
@@ -339,14 +362,11 @@ impl PollSource for Driver {
     }
 
     fn flush(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.core.borrow().transport.borrow_mut().flush();
-        }
+        self.transport.borrow_mut().flush();
     }
 
     fn arm(&mut self) -> bool {
-        let shared = self.shared.upgrade();
-        shared.is_none_or(|shared| shared.core.borrow().transport.borrow_mut().arm())
+        self.transport.borrow_mut().arm()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -357,14 +377,7 @@ impl PollSource for Driver {
     }
 
     fn set_busy_poll(&mut self, on: bool) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared
-                .core
-                .borrow()
-                .transport
-                .borrow_mut()
-                .set_busy_poll(on);
-        }
+        self.transport.borrow_mut().set_busy_poll(on);
     }
 }
 

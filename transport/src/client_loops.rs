@@ -26,6 +26,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use onc_rpc::Message;
+use rdma::trace::Tracer;
 use rdma::{Interest, Poller, Pool, Time};
 use rpcrdma_host::{CountedMutex, LockCounter};
 use rustix::event::{EventfdFlags, eventfd};
@@ -45,6 +46,7 @@ enum Command<T> {
         conn: ConnectionId,
         remote: SocketAddr,
         next_xid: u32,
+        tracer: Option<Tracer>,
     },
     Submit {
         conn: ConnectionId,
@@ -168,6 +170,8 @@ pub struct ClientLoops<T> {
     connections: HashMap<ConnectionId, Place>,
     next_id: u64,
     events: VecDeque<ClientTransportEvent>,
+    /// The observer of calls on further connections.
+    tracer: Option<Tracer>,
 }
 
 impl<T: ClientTransport + 'static> ClientLoops<T> {
@@ -199,6 +203,7 @@ impl<T: ClientTransport + 'static> ClientLoops<T> {
             connections: HashMap::new(),
             next_id: 0,
             events: VecDeque::new(),
+            tracer: None,
         })
     }
 
@@ -356,11 +361,16 @@ impl<T: ClientTransport + 'static> ClientTransport for ClientLoops<T> {
                 conn,
                 remote,
                 next_xid,
+                tracer: self.tracer.clone(),
             }),
             // All have ended.
             None => self.lose(conn, false),
         }
         conn
+    }
+
+    fn set_tracer(&mut self, tracer: Option<Tracer>) {
+        self.tracer = tracer;
     }
 
     fn submit(

@@ -13,15 +13,17 @@ use bytes::{Bytes, BytesMut};
 use onc_rpc::{
     AcceptStatus, CALL, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader, put_words,
 };
+use rdma::trace::{End, Event, Tracer, Wait};
 use rdma::{IdMap, Time};
 
+use crate::call_counts::CallCounts;
 use crate::credential::{CREDENTIAL_AT, EncodedCredential};
 use crate::dispatch::error_of;
 use crate::options::{HEADER_ROOM, MAX_NCONNECT};
 use crate::poll_loop::earlier;
 use crate::{
-    Call, CallError, ClientOptions, ClientStats, ClientTransport, ClientTransportEvent,
-    ConnectionId, Reply, ReplyRoom, Retry,
+    Call, CallError, ClientCounts, ClientOptions, ClientStats, ClientTransport,
+    ClientTransportEvent, ConnectionId, ProcedureCounts, Reply, ReplyRoom, Retry, StatusOf,
 };
 
 mod connection;
@@ -49,8 +51,8 @@ struct Pending {
     started: Time,
     /// The connection that the call was last sent on, and the time.
     sent: Option<(ConnectionId, Time)>,
-    /// Whether it was sent more than once.
-    retransmitted: bool,
+    /// The number of its transmissions.
+    transmissions: u32,
     /// The deadline of the present try. The call's entry in `tries` has the same time.
     due: Time,
     /// The number of tries that timed out.
@@ -89,6 +91,9 @@ pub(crate) struct ClientState {
     shortfall_told: bool,
     ended: VecDeque<EndedCall>,
     stats: ClientStats,
+    /// The calls, if they are counted.
+    counts: Option<Box<CallCounts>>,
+    tracer: Option<Tracer>,
 }
 
 impl ClientState {
@@ -108,6 +113,7 @@ impl ClientState {
             headers: BytesMut::with_capacity(HEADER_ROOM),
             connections: (0..count).map(|_| Connection::new(now)).collect(),
             first_until: now + options.connect_timeout,
+            tracer: (options.trace.as_ref()).map(|trace| trace.open(End::Requester, remote)),
             options,
             pending: IdMap::default(),
             tries: VecDeque::new(),
@@ -119,6 +125,7 @@ impl ClientState {
             shortfall_told: false,
             ended: VecDeque::new(),
             stats: ClientStats::default(),
+            counts: None,
         };
         state.open(0, transport, now);
         state
@@ -148,6 +155,38 @@ impl ClientState {
         self.ended.pop_front()
     }
 
+    /// Counts the calls that end from now on.
+    pub(crate) fn count_calls(&mut self, status: StatusOf) {
+        self.counts
+            .get_or_insert_with(|| Box::new(CallCounts::new(status)));
+    }
+
+    /// Returns the counts of calls, if they are counted.
+    pub(crate) fn procedures(&self) -> Vec<ProcedureCounts> {
+        self.counts
+            .as_deref()
+            .map_or_else(Vec::new, CallCounts::procedures)
+    }
+
+    /// Returns the number of calls that have not ended.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Counts a call that has ended. Its reply had `received` bytes.
+    #[inline]
+    fn count(
+        &mut self,
+        pending: &Pending,
+        result: &Result<Reply, CallError>,
+        received: u64,
+        now: Time,
+    ) {
+        if let Some(counts) = &mut self.counts {
+            count(counts, pending, result, received, now);
+        }
+    }
+
     /// Starts a call with its own credential, or that of the options.
     /// [`ClientState::next_ended`] later returns its result with `user`. Returns the call's XID.
     pub(crate) fn start(
@@ -159,6 +198,9 @@ impl ClientState {
         now: Time,
     ) -> u32 {
         let xid = self.new_xid();
+        if let Some(tracer) = &self.tracer {
+            tracer.record(xid, called(&call));
+        }
         let words = [xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc];
         let header = self.header(words, credential);
         let mut message = call.args;
@@ -175,14 +217,17 @@ impl ClientState {
             room: call.reply,
             started: now,
             sent: None,
-            retransmitted: false,
+            transmissions: 0,
             due,
             overdue: 0,
             times_moved: 0,
         };
         match self.connections[index].up() {
             Some(conn) => self.transmit(xid, &mut pending, conn, transport, now),
-            None => self.open_if_due(index, transport, now),
+            None => {
+                self.trace(xid, Event::Waits(Wait::Connection));
+                self.open_if_due(index, transport, now);
+            }
         }
         self.pending.insert(xid, pending);
         xid
@@ -209,7 +254,7 @@ impl ClientState {
             }
             ClientTransportEvent::Failed { conn, xid, error } => {
                 if self.is_on(conn, xid) {
-                    self.end(xid, Err(error));
+                    self.end(xid, Err(error), now);
                 }
             }
             // The client handles calls from the server; the client state only tracks the calls of
@@ -269,7 +314,15 @@ impl ClientState {
             }
         }
         for xid in self.xids_of(None) {
-            self.end(xid, Err(CallError::Closed));
+            self.end(xid, Err(CallError::Closed), now);
+        }
+    }
+
+    /// Records an event of a call, if calls are traced.
+    #[inline]
+    fn trace(&self, xid: u32, event: Event) {
+        if let Some(tracer) = &self.tracer {
+            tracer.record(xid, event);
         }
     }
 
@@ -319,6 +372,7 @@ impl ClientState {
         now: Time,
     ) {
         if let Some(mut pending) = self.pending.remove(&xid) {
+            self.trace(xid, Event::Submitted);
             self.transmit(xid, &mut pending, conn, transport, now);
             self.pending.insert(xid, pending);
         }
@@ -334,8 +388,8 @@ impl ClientState {
     ) {
         if pending.sent.replace((conn, now)).is_some() {
             self.stats.retransmissions += 1;
-            pending.retransmitted = true;
         }
+        pending.transmissions += 1;
         self.stats.bytes_sent += pending.message.stream_len();
         self.probe.sent(now);
         transport.submit(conn, xid, pending.message.clone(), &pending.room, now);
@@ -369,10 +423,14 @@ impl ClientState {
             }
         }
         self.stats.replies += 1;
-        self.stats.bytes_received += message.stream_len();
+        let received = message.stream_len();
+        self.stats.bytes_received += received;
         self.removed(xid, &pending);
         let result = open_reply(message, now - pending.started)
-            .map(|reply| reply.with_retransmitted(pending.retransmitted));
+            .map(|reply| reply.with_retransmitted(pending.transmissions > 1));
+        self.count(&pending, &result, received, now);
+        let failed = result.is_err();
+        self.trace(xid, Event::Ended { failed });
         self.ended.push_back((pending.user, result));
     }
 
@@ -397,8 +455,9 @@ impl ClientState {
             let server = self.remote.to_string();
             if let Some(pending) = self.remove(xid) {
                 self.withdraw(xid, &pending, transport);
-                let error = CallError::TimedOut { server, after };
-                self.ended.push_back((pending.user, Err(error)));
+                let result = Err(CallError::TimedOut { server, after });
+                self.count(&pending, &result, 0, now);
+                self.ended.push_back((pending.user, result));
             }
             // The connection is closed nevertheless. Over RDMA the call still holds its credit,
             // which only its reply returns; on a dead connection, every later call would wait too.
@@ -421,14 +480,16 @@ impl ClientState {
     }
 
     /// Ends a call. Does nothing if the call has already ended.
-    fn end(&mut self, xid: u32, result: Result<Reply, CallError>) {
+    fn end(&mut self, xid: u32, result: Result<Reply, CallError>, now: Time) {
         if let Some(pending) = self.remove(xid) {
+            self.count(&pending, &result, 0, now);
             self.ended.push_back((pending.user, result));
         }
     }
 
     fn remove(&mut self, xid: u32) -> Option<Pending> {
         let pending = self.pending.remove(&xid)?;
+        self.trace(xid, Event::Ended { failed: true });
         self.removed(xid, &pending);
         Some(pending)
     }
@@ -468,6 +529,51 @@ impl ClientState {
         {
             transport.cancel(conn, xid);
         }
+    }
+}
+
+/// Counts a call that has ended. Its program, version and procedure are in the header that
+/// [`ClientState::start`] has put before it.
+#[inline(never)]
+fn count(
+    counts: &mut CallCounts,
+    pending: &Pending,
+    result: &Result<Reply, CallError>,
+    received: u64,
+    now: Time,
+) {
+    let header = pending.message.payload().first();
+    let word = |at: usize| {
+        let word = header.and_then(|header| header.get(4 * at..)?.first_chunk::<4>());
+        word.map_or(0, |word| u32::from_be_bytes(*word))
+    };
+    let nanos = |from: Time, to: Time| u64::try_from(to.since(from).as_nanos()).unwrap_or(u64::MAX);
+    let sent = pending.sent.map_or(now, |(_, at)| at);
+    let transmissions = u64::from(pending.transmissions.max(1));
+    let own = ClientCounts {
+        transmissions,
+        timeouts: u64::from(pending.overdue),
+        sent_bytes: pending.message.stream_len() * u64::from(pending.transmissions),
+        received_bytes: received,
+        queue_nanos: nanos(pending.started, sent),
+        round_trip_nanos: nanos(sent, now),
+    };
+    counts.ended(
+        (word(3), word(4), word(5)),
+        result,
+        (pending.started, now),
+        own,
+    );
+}
+
+/// Returns the event with which a trace of a call begins.
+#[cold]
+fn called(call: &Call) -> Event {
+    Event::Called {
+        program: call.prog,
+        version: u16::try_from(call.vers).unwrap_or(u16::MAX),
+        procedure: call.proc,
+        bytes: u32::try_from(call.args.stream_len()).unwrap_or(u32::MAX),
     }
 }
 

@@ -1,6 +1,6 @@
 //! RPC-level errors.
 
-use onc_rpc::{AcceptStatus, AuthStat};
+use onc_rpc::{AcceptStatus, AuthStat, DecodeError};
 
 /// An RPC-level error reply (RFC 5531, section 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,4 +20,11 @@ pub enum ErrorReply {
         /// The highest supported RPC version.
         high: u32,
     },
+}
+
+/// Arguments that cannot be decoded are answered with GARBAGE_ARGS.
+impl From<DecodeError> for ErrorReply {
+    fn from(_: DecodeError) -> Self {
+        Self::Accepted(AcceptStatus::GarbageArgs)
+    }
 }

@@ -95,6 +95,7 @@
 
 mod backchannel;
 mod call;
+mod call_counts;
 mod client;
 mod client_loops;
 mod client_state;
@@ -106,6 +107,8 @@ mod host;
 mod options;
 mod origin;
 mod poll_loop;
+mod procedures;
+mod program;
 mod readiness;
 mod reply_cache;
 mod runtime;
@@ -113,6 +116,7 @@ mod runtime;
 mod script;
 mod server;
 mod service;
+mod statistics;
 mod stop;
 mod tcp;
 mod timer;
@@ -124,6 +128,9 @@ pub mod rdma;
 
 pub use backchannel::Backchannel;
 pub use call::{Call, CallError, Reply};
+pub use call_counts::{
+    CallResult, ClientCounts, LATENCY_BOUNDS, Latency, ProcedureCounts, StatusOf,
+};
 pub use client::{CallFuture, Client};
 pub use client_loops::ClientLoops;
 pub use connection_id::ConnectionId;
@@ -132,14 +139,17 @@ pub use error_reply::ErrorReply;
 pub use options::{ClientOptions, ClientStats, MAX_NCONNECT, Retry};
 pub use origin::PeerOrigin;
 pub use poll_loop::{Armed, PollLoop, PollSource, SourceId, Wake};
+pub use procedures::Procedures;
+pub use program::ProgramVersions;
 pub use readiness::MioReadiness;
 pub use rpcrdma_connection::{ReducedArguments, ReplyRoom};
 pub use runtime::{Elapsed, Runtime, Sleep, Stepped};
 pub use server::{
-    Admission, Place, SPARE, Server, ServerGroup, ServerOptions, ServerStats, TransportFailed,
-    after_attempts,
+    Admission, LoopStatistics, Place, ReplyCacheStatistics, SPARE, Server, ServerGroup,
+    ServerOptions, ServerStats, TransportFailed, after_attempts,
 };
-pub use service::{Attempted, ProgramVersions, Request, Service, ServiceOutcome, ServiceReply};
+pub use service::{Attempted, Request, Service, ServiceOutcome, ServiceReply};
+pub use statistics::{ConnectionKind, TransportStatistics};
 pub use stop::Stop;
 pub use tcp::{DEFAULT_MAX_RECORD, TcpClient, TcpCounters, TcpOptions, TcpServer};
 pub use transports::{

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use onc_rpc::Credential;
+use rdma::trace::Trace;
 
 /// The maximum number of connections of one client. A server has to hold memory for each.
 pub const MAX_NCONNECT: usize = 16;
@@ -58,6 +59,8 @@ pub struct ClientOptions {
     pub backoff_min: Duration,
     /// The maximum pause.
     pub backoff_max: Duration,
+    /// The observer of calls, if they are traced.
+    pub trace: Option<Trace>,
 }
 
 impl Default for ClientOptions {
@@ -72,6 +75,7 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(10),
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(3),
+            trace: None,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
@@ -31,6 +32,10 @@ pub trait PollSource {
     /// # Errors
     /// The error of the operating system.
     fn attach(&mut self, poller: Poller) -> io::Result<()>;
+
+    /// Gives the source what wakes the loop that it has joined, for what happens on other threads. Called
+    /// before the source is first polled. Does nothing by default.
+    fn set_waker(&mut self, _: Waker) {}
 
     /// Reports a readiness event with the token `first_token + local`. `closed` has the same
     /// meaning as for [`rdma::Device::ready`].
@@ -93,7 +98,7 @@ impl Wake {
 
     /// Returns whether [`Wake::wake`] was called since the last call of this function, and resets
     /// the flag.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         self.woken.load(Ordering::SeqCst) && self.woken.swap(false, Ordering::SeqCst)
     }
 }
@@ -122,6 +127,8 @@ struct System {
     poll: Poll,
     events: Events,
     timer: Timer,
+    /// The number of waits for readiness events.
+    waits: u64,
 }
 
 /// The result of arming every source ([`PollLoop::arm`]).
@@ -164,6 +171,7 @@ impl PollLoop {
             poll,
             events,
             timer,
+            waits: 0,
         };
         Ok(Self::with(Some(system), Some(waker), Clock::monotonic()))
     }
@@ -205,6 +213,14 @@ impl PollLoop {
         &self.wake
     }
 
+    /// Returns the number of system calls by which the loop has waited, or looked, for events. Those of its
+    /// sources are not among them.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        let system = self.system.as_ref();
+        system.map_or(0, |system| system.waits + system.timer.settings())
+    }
+
     /// Adds a source.
     ///
     /// # Errors
@@ -215,7 +231,11 @@ impl PollLoop {
             let poller = MioReadiness::poller(system.poll.registry(), id.0 << 32)?;
             source.borrow_mut().attach(poller)?;
         }
-        source.borrow_mut().set_busy_poll(self.busy_poll);
+        let waker = Waker::from(Arc::clone(&self.wake));
+        let mut joined = source.borrow_mut();
+        joined.set_waker(waker);
+        joined.set_busy_poll(self.busy_poll);
+        drop(joined);
         self.next_id += 1;
         self.entries.push(Entry { id, source });
         Ok(id)
@@ -249,7 +269,7 @@ impl PollLoop {
     }
 
     /// Lets what was sent in this turn go out, although the loop neither polls nor waits now.
-    pub(crate) fn flush(&self) {
+    pub fn flush(&self) {
         for entry in &self.entries {
             entry.source.borrow_mut().flush();
         }
@@ -345,9 +365,11 @@ impl PollLoop {
     /// Fetches readiness events from the operating system and passes them to their sources.
     fn look(&mut self, timeout: Option<Duration>) {
         self.turns = 0;
-        let Some(System { poll, events, .. }) = &mut self.system else {
+        let Some(system) = &mut self.system else {
             return;
         };
+        system.waits += 1;
+        let System { poll, events, .. } = system;
         if let Err(error) = poll.poll(events, timeout) {
             if error.kind() != io::ErrorKind::Interrupted {
                 // This does not happen with a valid epoll descriptor. Continuing slowly is better

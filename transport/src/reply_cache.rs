@@ -217,6 +217,22 @@ impl ReplyCache {
         self.part(&key).finish(key, reply, changed, now)
     }
 
+    /// Returns the number of cached replies, and the bytes of memory that they take.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let each = self.parts.iter().map(|part| part.lock().size());
+        each.fold((0, 0), |(entries, bytes), (more, long)| {
+            (entries + more, bytes + long)
+        })
+    }
+
+    /// Returns the maximum number of cached replies, and of bytes that they take.
+    pub(crate) fn limits(&self) -> (usize, usize) {
+        let each = self.parts.iter().map(|part| part.lock().limits());
+        each.fold((0, 0), |(entries, bytes), (more, long)| {
+            (entries + more, bytes + long)
+        })
+    }
+
     /// Forgets a call that was in progress and will not be executed, so that a retransmission is.
     /// Returns the waiter of another loop, which gets no reply, if there is one.
     pub(crate) fn abandon(&self, key: &CallKey) -> Option<Waiter> {
@@ -243,6 +259,14 @@ struct Part {
 }
 
 impl Part {
+    fn size(&self) -> (usize, usize) {
+        (self.done.len(), self.changes.bytes + self.others.bytes)
+    }
+
+    fn limits(&self) -> (usize, usize) {
+        (self.max_entries, self.max_bytes)
+    }
+
     fn new(max_entries: usize, max_bytes: usize) -> Self {
         Self {
             entries: HashMap::default(),

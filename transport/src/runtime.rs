@@ -109,6 +109,13 @@ impl Runtime {
         self.inner.poll_loop.borrow_mut().set_busy_poll(on);
     }
 
+    /// Returns the number of system calls by which its loop has waited for events. Those of transports are in
+    /// their counters.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        self.inner.poll_loop.borrow().system_calls()
+    }
+
     /// Attaches a transport or another participant of the poll loop. [`crate::Client`] attaches its
     /// transport by itself.
     ///

@@ -12,10 +12,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use onc_rpc::{AcceptStatus, CallHeader, Message};
+use rdma::trace::Trace;
 use rdma::{Clock, IdMap, Time};
 use slab::Slab;
 
 use crate::backchannel::ConnKey;
+use crate::call_counts::{CallCounts, Counted};
 use crate::dispatch::{Disposition, answer, dispatch, error_of};
 use crate::options::HEADER_ROOM;
 use crate::poll_loop::{Armed, PollLoop, Wake, earlier};
@@ -23,22 +25,26 @@ use crate::reply_cache::{CallKey, DEFAULT_BYTES, DEFAULT_ENTRIES, JobId, Known};
 use crate::workers::{Workers, catch};
 use crate::{
     Attempted, ConnectionId, ErrorReply, PeerOrigin, Request, ServerTransport,
-    ServerTransportEvent, Service, ServiceOutcome, ServiceReply, Stop,
+    ServerTransportEvent, Service, ServiceOutcome, ServiceReply, StatusOf, Stop,
 };
 
 mod admission;
 mod attempts;
 mod callbacks;
+mod draining;
 mod group;
 mod idle;
 mod places;
+mod statistics;
 #[cfg(test)]
 mod tests;
+mod traced;
 
 pub use admission::{Admission, Place, SPARE};
 pub use attempts::after_attempts;
 pub use group::ServerGroup;
 pub(crate) use places::Use;
+pub use statistics::{LoopStatistics, ReplyCacheStatistics};
 
 use attempts::Attempt;
 use callbacks::Callbacks;
@@ -70,9 +76,14 @@ pub struct ServerOptions {
     pub idle_timeout: Duration,
     /// Whether the loop polls all the time instead of sleeping.
     pub busy_poll: bool,
+    /// The way in which results begin, if the calls to the service are to be counted by procedure and
+    /// result ([`ServerGroup::statistics`]).
+    pub count_calls: Option<StatusOf>,
     /// Whether services may call clients ([`Request::backchannel`]). The transports must allow that
     /// too ([`crate::rdma::CallbackOptions`], [`crate::TcpOptions::callbacks`]).
     pub callbacks: bool,
+    /// The observer of calls, if they are traced.
+    pub trace: Option<Trace>,
 }
 
 impl Default for ServerOptions {
@@ -87,7 +98,9 @@ impl Default for ServerOptions {
             max_connections: 1024 - SPARE,
             idle_timeout: DEFAULT_IDLE,
             busy_poll: false,
+            count_calls: None,
             callbacks: false,
+            trace: None,
         }
     }
 }
@@ -141,6 +154,7 @@ struct Running {
     origin: Origin,
     xid: u32,
     key: Option<CallKey>,
+    counted: Counted,
 }
 
 struct ServedTransport {
@@ -170,6 +184,8 @@ pub struct Server {
     /// Retransmissions of calls that other loops of the group execute, which wait for the reply.
     waiting: Slab<Origin>,
     stats: ServerStats,
+    /// The calls to the service, if they are counted.
+    counts: Option<Box<CallCounts>>,
     /// A failed transport that [`Server::run`] has not reported yet.
     lost: Option<TransportFailed>,
     /// Memory for the headers of further replies: one allocation serves many.
@@ -179,8 +195,10 @@ pub struct Server {
     /// Outstanding calls to clients, if callbacks are enabled.
     callbacks: Option<Callbacks>,
     /// Calls that were taken from their transports although the job limit was reached. Jobs may
-    /// wait for replies to callbacks, which arrive behind these calls.
-    held: VecDeque<(Origin, Message)>,
+    /// wait for replies to callbacks, which arrive behind these calls. With the times of their arrival.
+    held: VecDeque<(Origin, Message, Time)>,
+    /// Whether no further calls begin ([`Server::drain`]).
+    draining: bool,
     /// Reused to save allocations; empty between steps.
     done: VecDeque<(usize, ServiceReply)>,
 }
@@ -252,6 +270,7 @@ impl Server {
         poll_loop.set_busy_poll(options.busy_poll);
         let wake = Arc::clone(poll_loop.wake());
         let callbacks = options.callbacks.then(|| Callbacks::new(Arc::clone(&wake)));
+        let counts = options.count_calls.map(CallCounts::new).map(Box::new);
         Self {
             callbacks,
             held: VecDeque::new(),
@@ -268,9 +287,11 @@ impl Server {
             running: Slab::new(),
             attempts: Vec::new(),
             stats: ServerStats::default(),
+            counts,
             lost: None,
             headers: BytesMut::with_capacity(HEADER_ROOM),
             idle_at: None,
+            draining: false,
             done: VecDeque::new(),
         }
     }
@@ -288,6 +309,7 @@ impl Server {
         let mut added = transport.borrow_mut();
         added.set_admission(admission.clone());
         added.set_reduced_arguments(reduced);
+        added.set_trace(self.options.trace.clone());
         self.keeps_credentials |= added.keeps_credentials();
         drop(added);
         self.transports.push(ServedTransport {
@@ -304,8 +326,15 @@ impl Server {
         self.stats
     }
 
-    /// Serves until `stop` is used. Calls in progress at that time are not answered; their clients
-    /// retransmit them to the next server.
+    /// Returns the number of system calls by which its loop has waited for events. Those of transports are in
+    /// their counters.
+    #[must_use]
+    pub fn system_calls(&self) -> u64 {
+        self.poll_loop.system_calls()
+    }
+
+    /// Serves until `stop` is used. Calls in progress at that time are not answered, unless
+    /// [`Server::drain`] follows; their clients retransmit them to the next server.
     ///
     /// # Errors
     /// [`TransportFailed`] if a transport fails for good. The server does not continue without it.
@@ -332,11 +361,16 @@ impl Server {
     pub fn step(&mut self) -> bool {
         let now = self.poll_loop.clock().now();
         self.poll_loop.turn(now);
+        if let Some(counts) = &mut self.counts {
+            // The last turn has ended, and its replies have left.
+            counts.end_turn(now);
+        }
         let mut progress = false;
         if self.wake.take() {
             // Progress even if no job ended: the wake-up may come from a Stop, which must be
             // checked before sleeping.
             progress = true;
+            self.answer_questions();
             self.finish_jobs(now);
             self.take_handed(now);
             self.make_room();
@@ -346,11 +380,11 @@ impl Server {
             self.end_overdue(now);
         }
         while !self.is_full()
-            && let Some((origin, message)) = self.held.pop_front()
+            && let Some((origin, message, arrived)) = self.held.pop_front()
         {
             progress = true;
             self.call_ended(origin, now);
-            self.call(origin, message, now);
+            self.call(origin, message, arrived, now);
             self.run_full_batch(now);
         }
         progress |= self.take_events(now);
@@ -437,6 +471,7 @@ impl Server {
     /// taken and new calls are held.
     fn takes_nothing(&self) -> bool {
         self.is_full()
+            && !self.draining
             && self
                 .callbacks
                 .as_ref()
@@ -480,11 +515,12 @@ impl Server {
                     token,
                 };
                 match self.is_full() {
+                    _ if self.draining => self.drop_call(origin, now),
                     true => {
                         self.call_begins(origin);
-                        self.held.push_back((origin, message));
+                        self.held.push_back((origin, message, now));
                     }
-                    false => self.call(origin, message, now),
+                    false => self.call(origin, message, now, now),
                 }
             }
             ServerTransportEvent::Lost { reason } => self.lost = Some(TransportFailed { reason }),
@@ -494,9 +530,15 @@ impl Server {
     #[cold]
     fn up(&mut self, transport: usize, conn: ConnectionId, peer: SocketAddr, now: Time) {
         let served = &self.transports[transport];
+        // A connection that was accepted before the server began to end has its place.
         let place = served.transport.borrow_mut().take_place(conn);
         let Some(place) = place.or_else(|| served.admission.admit(peer.ip(), now)) else {
-            rpcrdma_host::limited!(warn, %peer, "too many connections: one more was closed");
+            match served.admission.is_closed() {
+                true => tracing::debug!(%peer, "this server is ending: closing a new connection"),
+                false => {
+                    rpcrdma_host::limited!(warn, %peer, "too many connections: one more was closed");
+                }
+            }
             served.transport.borrow_mut().close(conn);
             return;
         };
@@ -504,6 +546,7 @@ impl Server {
         let listener = served.transport.borrow();
         let carrier = || listener.carrier(conn);
         let origin = PeerOrigin::find(listener.is_rdma(), carrier);
+        let traced = traced::connection(&*listener, conn, peer, self.options.trace.as_ref());
         drop(listener);
         tracing::info!(%peer, %origin, "client connected");
         let known = Peer {
@@ -511,6 +554,7 @@ impl Server {
             origin,
             last_call: now,
             callee: self.callee((transport, conn), peer),
+            traced,
             place,
         };
         self.transports[transport].peers.insert(conn, known);
@@ -544,7 +588,7 @@ impl Server {
         // Its calls would be ignored when there is a job for them. Until then, they would fill the memory if a
         // client connects again and again.
         self.held
-            .retain(|(origin, _)| (origin.transport, origin.conn) != place);
+            .retain(|(origin, ..)| (origin.transport, origin.conn) != place);
         let peer = self.transports[transport].peers.remove(&conn)?;
         if let Some(callee) = &peer.callee {
             callee.disconnected();
@@ -563,7 +607,8 @@ impl Server {
             .close(conn);
     }
 
-    fn call(&mut self, origin: Origin, message: Message, now: Time) {
+    /// Executes or refuses a call that the loop took at `arrived`.
+    fn call(&mut self, origin: Origin, message: Message, arrived: Time, now: Time) {
         let Some(peer) = self.transports[origin.transport]
             .peers
             .get_mut(&origin.conn)
@@ -572,6 +617,7 @@ impl Server {
         };
         peer.last_call = now;
         let used = Use::new(peer.place.standing(), now);
+        let traced = peer.traced.clone();
         let (peer, from, callee) = (peer.address, peer.origin, peer.callee.clone());
         self.stats.calls += 1;
         match dispatch(&message, self.service.programs()) {
@@ -589,6 +635,10 @@ impl Server {
                     .then(|| CallKey::new(peer.ip(), &header, &message, args_at).with_origin(from));
                 if key.is_none_or(|key| self.is_new(key, origin, now)) {
                     let xid = header.xid;
+                    let counted = match &mut self.counts {
+                        Some(counts) => counts.begin((prog, vers, proc), arrived),
+                        None => Counted::NOT,
+                    };
                     let pool = self.transports[origin.transport]
                         .transport
                         .borrow()
@@ -598,7 +648,16 @@ impl Server {
                         .on_thread_that_keeps_credentials(self.keeps_credentials)
                         .with_use(used)
                         .with_backchannel(callee);
-                    self.execute(origin, xid, request, key, now);
+                    let call = Running {
+                        origin,
+                        xid,
+                        key,
+                        counted,
+                    };
+                    match traced {
+                        None => self.execute(call, request, now),
+                        Some(traced) => self.execute_traced(call, request, &traced, now),
+                    }
                 }
             }
             other => self.refuse(origin, peer, other, now),
@@ -611,8 +670,12 @@ impl Server {
         match disposition {
             Disposition::Execute { .. } => {}
             Disposition::Answer(header) => {
-                tracing::debug!(%peer, xid = header.xid, answer = %error_of(&header.body), "call refused");
+                let error = error_of(&header.body);
+                tracing::debug!(%peer, xid = header.xid, answer = %error, "call refused");
                 self.stats.refused += 1;
+                if let Some(counts) = &mut self.counts {
+                    counts.refused(&error);
+                }
                 self.reply(origin, Some(Message::from_payload(header.encode())), now);
             }
             Disposition::Disconnect(reason) => {
@@ -672,26 +735,29 @@ impl Server {
     }
 
     /// Executes a call: at once, at the end of this turn, or on a worker thread.
-    fn execute(
-        &mut self,
-        origin: Origin,
-        xid: u32,
-        request: Request,
-        key: Option<CallKey>,
-        now: Time,
-    ) {
+    fn execute(&mut self, call: Running, request: Request, now: Time) {
+        let outcome = self.ask_service(request);
+        self.act_on(outcome, call, now);
+    }
+
+    fn ask_service(&mut self, request: Request) -> ServiceOutcome {
         let service = &mut self.service;
-        match catch(|| Ok(service.call(request)))
+        catch(|| Ok(service.call(request)))
             .unwrap_or_else(|denial| ServiceOutcome::Done(Err(denial)))
-        {
-            ServiceOutcome::Done(reply) => self.finish(origin, xid, key, reply, now),
+    }
+
+    /// Answers a call, or has the rest of its work done, as its service wants.
+    #[inline]
+    fn act_on(&mut self, outcome: ServiceOutcome, call: Running, now: Time) {
+        match outcome {
+            ServiceOutcome::Done(reply) => self.finish(call, reply, now),
             ServiceOutcome::Later(job) => {
                 self.stats.jobs += 1;
-                let id = self.begin(Running { origin, xid, key });
+                let id = self.begin(call);
                 self.workers.submit(id, job);
             }
             ServiceOutcome::Attempt(attempt) => {
-                let id = self.begin(Running { origin, xid, key });
+                let id = self.begin(call);
                 self.attempts.push((id, attempt));
             }
         }
@@ -714,9 +780,9 @@ impl Server {
     /// Answers calls that have ended, and leaves `done` empty.
     fn finish_all(&mut self, done: &mut VecDeque<(usize, ServiceReply)>, now: Time) {
         for (id, reply) in done.drain(..) {
-            if let Some(Running { origin, xid, key }) = self.running.try_remove(id) {
-                self.call_ended(origin, now);
-                self.finish(origin, xid, key, reply, now);
+            if let Some(call) = self.running.try_remove(id) {
+                self.call_ended(call.origin, now);
+                self.finish(call, reply, now);
             }
         }
     }
@@ -741,14 +807,19 @@ impl Server {
         }
     }
 
-    fn finish(
-        &mut self,
-        origin: Origin,
-        xid: u32,
-        key: Option<CallKey>,
-        reply: ServiceReply,
-        now: Time,
-    ) {
+    fn finish(&mut self, call: Running, reply: ServiceReply, now: Time) {
+        let Running {
+            origin,
+            xid,
+            key,
+            counted,
+        } = call;
+        if self.options.trace.is_some() {
+            self.trace_end(origin, xid);
+        }
+        if let Some(counts) = &mut self.counts {
+            counts.answered(counted, &reply);
+        }
         // A cached reply must not keep alive the memory that it would share with the headers of
         // other replies.
         let mut own = BytesMut::new();

@@ -1,23 +1,14 @@
 //! The interface that the user of a server implements.
 
+use std::any::Any;
 use std::net::SocketAddr;
 
 use onc_rpc::{CallHeader, Credential, Cursor, Decoder, Message};
 use rdma::Pool;
 
+use crate::program::ProgramVersions;
 use crate::server::Use;
 use crate::{Backchannel, ErrorReply, PeerOrigin, ReducedArguments};
-
-/// A program and the range of its versions that a service implements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProgramVersions {
-    /// Program number.
-    pub prog: u32,
-    /// The lowest version.
-    pub low: u32,
-    /// The highest version.
-    pub high: u32,
-}
 
 /// A service's reply: the results with DDP-eligible items held apart, or an RPC-level error.
 pub type ServiceReply = Result<Message, ErrorReply>;
@@ -165,6 +156,13 @@ impl Request {
     #[must_use]
     pub fn backchannel(&self) -> Option<&Backchannel> {
         self.client.as_ref()
+    }
+
+    /// Returns the value of this type that an extension of the connection has attached to the call,
+    /// such as what the caller gave it ([`crate::Call::with_extra`]).
+    #[must_use]
+    pub fn extra<T: Any>(&self) -> Option<&T> {
+        self.message.extras().get()
     }
 
     /// Returns a decoder that is positioned at the start of the arguments.

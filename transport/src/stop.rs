@@ -44,7 +44,7 @@ impl Stop {
 
     /// Registers a loop to be woken. Its owner checks [`Stop::is_stopped`] after this call, so that
     /// no stop is missed in between.
-    pub(crate) fn register(&self, wake: &Arc<Wake>) {
+    pub fn register(&self, wake: &Arc<Wake>) {
         let loops = self.inner.loops.lock();
         let mut loops = loops.unwrap_or_else(PoisonError::into_inner);
         loops.retain(|wake| wake.strong_count() > 0);

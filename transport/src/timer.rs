@@ -22,6 +22,8 @@ pub(crate) struct Timer {
     fd: OwnedFd,
     /// The time that the timerfd was last set to.
     set: Option<Time>,
+    /// The number of times that it was set.
+    settings: u64,
 }
 
 impl Timer {
@@ -32,7 +34,16 @@ impl Timer {
         // The timerfd is edge-triggered, like everything in `mio`: each expiry is one event, and it
         // need not be read.
         registry.register(&mut SourceFd(&fd.as_raw_fd()), token, Interest::READABLE)?;
-        Ok(Self { fd, set: None })
+        Ok(Self {
+            fd,
+            set: None,
+            settings: 0,
+        })
+    }
+
+    /// Returns the number of times that the timerfd was set.
+    pub(crate) fn settings(&self) -> u64 {
+        self.settings
     }
 
     /// Prepares a wait that must end at `deadline`. Returns the time-out to pass to `mio`.
@@ -54,6 +65,7 @@ impl Timer {
                 tv_nsec: left.subsec_nanos().into(),
             },
         };
+        self.settings += 1;
         match timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value) {
             Ok(_) => {
                 self.set = Some(deadline);

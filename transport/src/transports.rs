@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 
 use onc_rpc::Message;
 use rdma::Time;
+use rdma::trace::{Trace, Tracer};
 
-use crate::{ConnectionId, PollSource, ReducedArguments, ReplyRoom};
+use crate::{ConnectionId, PollSource, ReducedArguments, ReplyRoom, TransportStatistics};
 
 /// The reason why a connection could not be established, or ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,6 +100,10 @@ pub trait ClientTransport: PollSource {
     /// [`ClientTransportEvent::Disconnected`]. `next_xid` is the XID of the next call: messages of the
     /// transport's own have XIDs far from it.
     fn open(&mut self, remote: SocketAddr, next_xid: u32, now: Time) -> ConnectionId;
+
+    /// Sets the observer of calls on connections that are opened from now on. A transport that knows no
+    /// parts of a call ignores it.
+    fn set_tracer(&mut self, _tracer: Option<Tracer>) {}
 
     /// Sends a call, now or as soon as credits, queue space and the connection allow. `message`
     /// starts with `xid`, which no other outstanding call of this connection has.
@@ -210,8 +215,20 @@ pub trait ServerTransport: PollSource {
     /// Cancels a call to a client. A late reply is dropped.
     fn cancel_call(&mut self, conn: ConnectionId, xid: u32);
 
-    /// Closes a connection.
+    /// Closes a connection at once. No event follows.
     fn close(&mut self, conn: ConnectionId);
+
+    /// Closes a connection in order: the replies that were made leave first. Calls that arrive
+    /// meanwhile may be dropped. The owner calls this again whenever the loop has made progress, until
+    /// [`ServerTransportEvent::Disconnected`] follows, and limits the time. Returns whether the replies have left
+    /// this transport: those on their way in its device are told by [`ServerTransport::ending`].
+    fn finish(&mut self, conn: ConnectionId, now: Time) -> bool;
+
+    /// Returns what the connections that were closed still do in the transport's device. `Ended` by default, for a
+    /// transport that reports [`ServerTransportEvent::Disconnected`] only then.
+    fn ending(&self) -> rdma::Ending {
+        rdma::Ending::Ended
+    }
 
     /// Returns the memory pool for results that this transport can send without a copy. Its buffers
     /// are charged to the connection's account.
@@ -224,6 +241,12 @@ pub trait ServerTransport: PollSource {
     /// Returns whether the transport's connections are RDMA connections.
     fn is_rdma(&self) -> bool;
 
+    /// Returns what the transport has counted since its creation, and what it holds. Empty by default,
+    /// for a transport that counts nothing.
+    fn statistics(&self) -> TransportStatistics {
+        TransportStatistics::default()
+    }
+
     /// Returns whether the transport works only as long as the thread of its loop never changes its
     /// credentials ([`rdma::Attributes::keeps_credentials`]).
     fn keeps_credentials(&self) -> bool {
@@ -235,6 +258,15 @@ pub trait ServerTransport: PollSource {
     /// connection. For other transports, the server requests the place when a connection is
     /// reported.
     fn set_admission(&mut self, _admission: crate::Admission) {}
+
+    /// Sets the observer of calls on connections accepted from now on. A transport that knows no parts of a
+    /// call ignores it.
+    fn set_trace(&mut self, _trace: Option<Trace>) {}
+
+    /// Returns the observer of a connection's calls, if the transport traces them.
+    fn tracer(&self, _conn: ConnectionId) -> Option<Tracer> {
+        None
+    }
 
     /// Returns the place of a connection that was reported, if the transport has asked for one.
     fn take_place(&mut self, _conn: ConnectionId) -> Option<crate::Place> {

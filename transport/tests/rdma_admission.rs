@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use onc_rpc::Message;
-use rdma::{Clock, ConnectError, Device, Event, Pool, Time};
+use rdma::{Clock, ConnectError, Device, Ending, Event, Pool, Time};
 use rdma_support::fabric::{FakeDevice, World, address, attributes};
 use rdma_support::{POOL, bare};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
@@ -192,4 +192,25 @@ fn a_connection_that_is_not_reported_yet_makes_room() {
     fixture.settle();
     let states = clients.each_mut().map(Client::state);
     assert_eq!(states, [Some(State::Ended), Some(State::Ended), None]);
+}
+
+/// Regression test: a server that was ending closed a connection which it had accepted before, as if there were no
+/// place for it.
+#[test]
+fn a_connection_that_was_accepted_before_the_end_began_ends_like_the_others() {
+    let mut fixture = Fixture::new(1);
+    let mut accepted = fixture.connect();
+    fixture.poll_transport();
+    fixture.server.begin_drain();
+    fixture.settle();
+    assert_eq!(accepted.state(), Some(State::Connected));
+    let mut late = fixture.connect();
+    fixture.settle();
+    let no_room = State::Rejected("rpcrdma: no room".to_owned());
+    assert_eq!(late.state(), Some(no_room));
+    let now = fixture.clock.now();
+    assert_eq!(fixture.server.close_answered(now), Ending::WaitsForPeers);
+    fixture.settle();
+    assert_eq!(accepted.state(), Some(State::Ended));
+    assert_eq!(fixture.server.close_answered(now), Ending::Ended);
 }

@@ -1120,3 +1120,36 @@ fn a_server_looks_for_memory_to_give_back_after_late_replies() {
     }
     assert!(rests(&pair, 2 * INTERVAL));
 }
+
+/// A connection that is closed in order ends after all its replies have left, those included that wait for room in
+/// the send queue.
+#[test]
+fn a_connection_is_closed_in_order_after_its_last_reply_has_left() {
+    let few = Attributes {
+        max_send_wr: 4,
+        ..attributes()
+    };
+    let (client, server) = options();
+    let (world, mut pair) = Pair::fake_with(client, server, few);
+    pair.echo();
+    let conn = pair.connect();
+    // It grants the credits for the others.
+    pair.call(conn, message(16, 0, &[]), &room(0, &[])).reply();
+    world.borrow_mut().stalled = Some(SERVER);
+    for xid in 0..16 {
+        pair.submit(conn, message(xid, 0, &[]), &room(0, &[]));
+    }
+    pair.settle();
+    let (at_server, now) = (pair.server_up[0], pair.now());
+    assert!(!pair.server.finish(at_server, now), "replies wait");
+    pair.settle();
+    assert!(pair.server_down.is_empty() && pair.down.is_empty());
+    world.borrow_mut().stalled = None;
+    pair.until(|pair| pair.ended.len() == 16);
+    assert!(pair.server.finish(at_server, now));
+    pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
+    for (_, end) in pair.ended.drain() {
+        end.reply();
+    }
+    assert!(pair.server.finish(at_server, now), "the connection is gone");
+}

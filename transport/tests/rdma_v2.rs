@@ -569,7 +569,7 @@ impl Extension for Stranger {
 
     fn received(&mut self, op: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         if op.direction == Direction::Call {
-            out.reply(op.xid, UNKNOWN, op.delimited()?.0.clone());
+            out.reply(op.xid, UNKNOWN, Bytes::copy_from_slice(op.delimited()?.0));
         }
         Ok(())
     }

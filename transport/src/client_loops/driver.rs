@@ -136,7 +136,9 @@ impl<T: ClientTransport + 'static> Driver<T> {
                 conn,
                 remote,
                 next_xid,
+                tracer,
             } => {
+                transport.set_tracer(tracer);
                 let opened = transport.open(remote, next_xid, now);
                 self.inner.insert(conn, opened);
                 self.outer.insert(opened, conn);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rdma::Time;
+use rdma::trace::{Event, Wait};
 
 use super::ClientState;
 use super::connection::{Connection, ConnectionState};
@@ -58,7 +59,7 @@ impl ClientState {
                 _ => {}
             }
             if self.connections[index].gives_up(&self.options, now) {
-                self.give_up(index);
+                self.give_up(index, now);
             } else if self.connections[index].is_wanted() {
                 self.open_if_due(index, transport, now);
             }
@@ -106,6 +107,7 @@ impl ClientState {
 
     #[cold]
     pub(super) fn open(&mut self, index: usize, transport: &mut dyn ClientTransport, now: Time) {
+        transport.set_tracer(self.tracer.clone());
         let conn = transport.open(self.remote, self.next_xid, now);
         let until = now + self.options.connect_timeout;
         self.connections[index].state = ConnectionState::Connecting { conn, until };
@@ -266,7 +268,7 @@ impl ClientState {
                 transport.close(conn);
                 self.lost(index, no_answer(reason.to_owned(), true), now);
             }
-            self.fail(index, &error);
+            self.fail(index, &error, now);
         }
     }
 
@@ -279,6 +281,11 @@ impl ClientState {
             was_established,
         } = lost;
         self.connections[index].lost(reason.clone(), &self.options, now);
+        if self.tracer.is_some() {
+            for xid in self.xids_of(Some(index)) {
+                self.trace(xid, Event::Waits(Wait::Connection));
+            }
+        }
         let again = busy && self.first_connect.is_none() && now < self.first_until;
         self.connections[index].try_again = again;
         if again {
@@ -302,20 +309,20 @@ impl ClientState {
         if self.first_connect.is_none() {
             self.first_connect = Some(Err(self.connect_error(&reason)));
         } else if !retry && was_established {
-            self.fail(index, &CallError::Protocol(reason));
+            self.fail(index, &CallError::Protocol(reason), now);
         } else if !retry {
-            self.fail(index, &self.connect_error(&reason));
+            self.fail(index, &self.connect_error(&reason), now);
         } else if self.connections[index].gives_up(&self.options, now) {
-            self.give_up(index);
+            self.give_up(index, now);
         }
     }
 
-    fn give_up(&mut self, index: usize) {
+    fn give_up(&mut self, index: usize, now: Time) {
         let after = self.options.give_up_after;
         if self.connections[index].was_silent() {
             tracing::warn!(server = %self.remote, connection = index, ?after, "the server accepts connections and answers nothing: calls end");
             let server = self.remote.to_string();
-            return self.fail(index, &CallError::TimedOut { server, after });
+            return self.fail(index, &CallError::TimedOut { server, after }, now);
         }
         let reason = match self.connections[index].reason.as_str() {
             "" => "no answer",
@@ -323,12 +330,12 @@ impl ClientState {
         };
         let reason = format!("{reason} (given up after {after:?})");
         tracing::warn!(server = %self.remote, connection = index, reason, "server out of reach: calls end");
-        self.fail(index, &self.connect_error(&reason));
+        self.fail(index, &self.connect_error(&reason), now);
     }
 
-    fn fail(&mut self, index: usize, error: &CallError) {
+    fn fail(&mut self, index: usize, error: &CallError, now: Time) {
         for xid in self.xids_of(Some(index)) {
-            self.end(xid, Err(error.clone()));
+            self.end(xid, Err(error.clone()), now);
         }
     }
 

@@ -6,13 +6,15 @@ mod versions;
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
+use std::task::Waker;
 
 use bytes::Bytes;
 use onc_rpc::Message;
+use rdma::trace::Tracer;
 use rdma::{ConnectError, ConnectOptions, Device, Event as DeviceEvent, Poller, Pool, QpId, Time};
 use rpcrdma_connection::{
     BEYOND_CREDITS, CallId, Config, Event, PendingCalls, ReceiveStructure, RequesterCounters,
-    ResponderCounters, Role, receive_memory,
+    ResponderCounters, Role, Side, receive_memory,
 };
 use rpcrdma_negotiation::KnownServers;
 use rpcrdma_v1::PrivateData;
@@ -25,6 +27,7 @@ use super::options::RdmaClientOptions;
 use super::{NO_ROOM, shown};
 use crate::{
     ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource, ReplyRoom,
+    TransportStatistics,
 };
 
 /// The connections of RPC-over-RDMA clients to servers, all over one device.
@@ -45,6 +48,8 @@ pub struct RdmaClient {
     stuck: Option<Stuck>,
     /// XID of the next call when a connection was opened most recently.
     next_xid: u32,
+    /// The observer of calls on further connections.
+    tracer: Option<Tracer>,
 }
 
 impl RdmaClient {
@@ -63,6 +68,7 @@ impl RdmaClient {
             removed: false,
             stuck: None,
             next_xid: 0,
+            tracer: None,
         }
     }
 
@@ -79,6 +85,12 @@ impl RdmaClient {
     #[must_use]
     pub fn callback_counters(&self, conn: ConnectionId) -> Option<ResponderCounters> {
         self.link(conn)?.connection.responder_counters()
+    }
+
+    /// Returns what the transport has counted since its creation, and what it holds.
+    #[must_use]
+    pub fn statistics(&self) -> TransportStatistics {
+        self.driver.statistics(Side::Client)
     }
 
     /// Returns the connections, established or being established.
@@ -113,6 +125,7 @@ impl RdmaClient {
         let mut config = Config::new(role, common, pool);
         config.max_segment = max_segment;
         config.peer = Some(*remote);
+        config.trace = self.tracer.clone();
         if self.driver.shares_receives() {
             // The pool decides how many receives it posts for the connection.
             return config;
@@ -335,6 +348,10 @@ impl PollSource for RdmaClient {
         self.driver.device.attach(poller)
     }
 
+    fn set_waker(&mut self, waker: Waker) {
+        self.driver.asked.set_waker(waker);
+    }
+
     fn ready(&mut self, local: usize, closed: bool) {
         self.driver.device.ready(local, closed);
     }
@@ -373,6 +390,10 @@ impl ClientTransport for RdmaClient {
         conn
     }
 
+    fn set_tracer(&mut self, tracer: Option<Tracer>) {
+        self.tracer = tracer;
+    }
+
     fn submit(
         &mut self,
         conn: ConnectionId,
@@ -391,7 +412,8 @@ impl ClientTransport for RdmaClient {
                 let event = ClientTransportEvent::Failed { conn, xid, error };
                 self.driver.events.push_back(event);
             }
-            self.run_in_turn(qp);
+            let together = link.connection.sends_together();
+            self.run_in_turn(qp, together);
         }
     }
 
@@ -411,7 +433,8 @@ impl ClientTransport for RdmaClient {
             && let Some(link) = self.driver.links.get_mut(&qp)
         {
             link.connection.reply(now, CallId(token), message);
-            self.run_in_turn(qp);
+            let together = link.connection.sends_together();
+            self.run_in_turn(qp, together);
         }
     }
 

@@ -6,12 +6,14 @@
 
 mod give_back;
 mod receives;
+mod statistics;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use onc_rpc::Message;
+use rdma::trace::Tracer;
 use rdma::{
     Completion, Device, DeviceError, Disconnect, Event as DeviceEvent, Failed, IdMap, QpId, Region,
     SendWr, Stag, Success, Time, WorkError,
@@ -22,6 +24,8 @@ use rpcrdma_negotiation::VersionDecision;
 
 use self::give_back::{Look, Traffic};
 use self::receives::{Receivable, ignore};
+use self::statistics::EndedConnections;
+use super::asked::Asked;
 use super::link_phase::{Closing, LinkPhase, Reached};
 use super::queue_pair::{Done, QueuePair};
 use super::receive_pool::{Arrived, ReceivePool};
@@ -106,6 +110,8 @@ pub(super) struct Link {
     pub(super) receive_memory: usize,
     /// The place among the connections of a server, until the connection is reported.
     pub(super) place: Option<Place>,
+    /// The observer of its calls, at a server.
+    pub(super) tracer: Option<Tracer>,
     pub(super) phase: LinkPhase,
     /// Whether the connection replaces one that was lost before its version was found, at a client.
     pub(super) asked_again: bool,
@@ -137,6 +143,7 @@ impl Link {
             account: None,
             receive_memory: 0,
             place: None,
+            tracer: None,
             phase: LinkPhase::Active(Reached::Connecting),
             asked_again: false,
             failure: None,
@@ -150,6 +157,11 @@ impl Link {
 
     fn copied(&self) -> u64 {
         self.queue.copied() + self.connection.copied_bytes()
+    }
+
+    /// Returns whether all replies are posted.
+    fn has_sent(&self) -> bool {
+        !self.queue.has_backlog() && !self.connection.has_unsent_replies()
     }
 
     /// Returns why the connection ended, in words: why this end closed it, or else `reason`, which
@@ -198,6 +210,8 @@ pub(super) struct Driver<E> {
     turn: VecDeque<QpId>,
     /// Connections on which something waits for memory.
     waiting: Vec<QpId>,
+    /// Connections whose policies of granting are to be asked again.
+    pub(super) asked: Asked,
     /// Checks for peers that make no progress, at a server.
     progress: Option<ProgressChecks>,
     /// The interval at which memory is given back that was needed only for earlier traffic, and whether the timer
@@ -211,6 +225,9 @@ pub(super) struct Driver<E> {
     pub(super) replies: u64,
     /// Bytes copied for connections that have ended.
     copied: u64,
+    ended: EndedConnections,
+    /// The most bytes that shared receives took at a time before the present pool.
+    taken: usize,
     pub(super) now: Time,
 }
 
@@ -229,6 +246,7 @@ impl<E: CallEvent> Driver<E> {
             reposting: Vec::new(),
             turn: VecDeque::new(),
             waiting: Vec::new(),
+            asked: Asked::default(),
             progress: progress_timeout.map(ProgressChecks::new),
             give_back_after: None,
             gives_back: false,
@@ -236,6 +254,8 @@ impl<E: CallEvent> Driver<E> {
             freed: 0,
             replies: 0,
             copied: 0,
+            ended: EndedConnections::default(),
+            taken: 0,
             now: Time::ZERO,
         }
     }
@@ -282,6 +302,7 @@ impl<E: CallEvent> Driver<E> {
     pub(super) fn remove(&mut self, qp: QpId) -> Option<Link> {
         let gone = self.links.remove(&qp)?;
         self.copied += gone.copied();
+        self.ended.add(&gone.connection);
         if let Some(pool) = &mut self.pool {
             pool.promise_fewer(gone.queue.receives.promised());
             pool.connection_ended();
@@ -322,28 +343,22 @@ impl<E: CallEvent> Driver<E> {
     /// Prepares for sleeping. Returns false if there is work to do first.
     pub(super) fn arm(&mut self) -> bool {
         self.repost();
-        self.turn.is_empty() && self.events.is_empty() && self.device.arm()
+        let is_idle = self.turn.is_empty() && self.events.is_empty() && !self.asked.any();
+        is_idle && self.device.arm()
     }
 
     /// Prepares for sleeping while the owner takes no events. Returns false if the device has work.
     pub(super) fn arm_without_owner(&mut self) -> bool {
         self.repost();
-        self.turn.is_empty() && self.device.arm()
+        self.turn.is_empty() && !self.asked.any() && self.device.arm()
     }
 
-    /// Returns whether the actions of a connection, for which its owner has just done something, are
-    /// executed at the end of the owner's turn: what else the owner does in it may leave in the same
-    /// message.
-    #[inline]
-    pub(super) fn waits_for_turn(&mut self, qp: QpId) -> bool {
-        let link = self.links.get(&qp);
-        if !link.is_some_and(|link| link.connection.sends_together()) {
-            return false;
-        }
+    /// Has the actions of a connection, for which its owner has just done something, executed at the
+    /// end of the owner's turn: what else the owner does in it may leave in the same message.
+    pub(super) fn wait_for_turn(&mut self, qp: QpId) {
         if !self.turn.contains(&qp) {
             self.turn.push_back(qp);
         }
-        true
     }
 
     /// Returns whether there are connections whose actions are executed at the end of the turn.
@@ -534,6 +549,22 @@ impl<E: CallEvent> Driver<E> {
         None
     }
 
+    /// Asks the policies of granting again that wanted it. Returns their connections, which the caller
+    /// runs.
+    #[cold]
+    pub(super) fn ask_policies_again(&mut self) -> Vec<QpId> {
+        let mut asked = self.asked.take();
+        asked.retain(|qp| {
+            let link = self.links.get_mut(qp);
+            let Some(link) = link.filter(|link| !link.phase.is_closing()) else {
+                return false;
+            };
+            link.connection.ask_policy_again(self.now);
+            true
+        });
+        asked
+    }
+
     /// Handles the time-outs of a connection.
     pub(super) fn timed_out(&mut self, qp: QpId) {
         if let Some(link) = self.links.get_mut(&qp)
@@ -603,6 +634,25 @@ impl<E: CallEvent> Driver<E> {
         if let Some(at) = next {
             self.timers.set(at, Timer::Progress);
         }
+    }
+
+    /// Ends a connection gracefully as soon as its replies are posted and its own calls have ended: to end it
+    /// during a call, it would have to be aborted, together with the replies. Its user limits the time. Returns
+    /// whether the replies are posted.
+    pub(super) fn finish(&mut self, qp: QpId) -> bool {
+        let Some(link) = self.links.get_mut(&qp) else {
+            return true;
+        };
+        if link.phase.is_closing() {
+            return true;
+        }
+        let has_sent = link.has_sent();
+        if has_sent && link.connection.unfinished_calls() == 0 {
+            link.phase.close(Closing::ByUser);
+            // No timer: what was posted may take long to send.
+            self.device.disconnect(qp);
+        }
+        has_sent
     }
 
     /// Ends a connection that its user closed: gracefully, unless the peer could still reach the

@@ -24,12 +24,13 @@ pub(super) trait End {
     fn run(&mut self, qp: QpId);
 
     /// Executes the actions of a connection for which the owner has just done something: at the end of the
-    /// owner's turn, which is the next poll (at a client also a flush), if several calls or replies can leave in one message, and at
-    /// once otherwise.
+    /// owner's turn, which is the next poll (at a client also a flush), if `together`, that is if several calls or
+    /// replies can leave in one message ([`Connection::sends_together`]), and at once otherwise.
     #[inline]
-    fn run_in_turn(&mut self, qp: QpId) {
-        if !self.driver().waits_for_turn(qp) {
-            self.run(qp);
+    fn run_in_turn(&mut self, qp: QpId, together: bool) {
+        match together {
+            true => self.driver().wait_for_turn(qp),
+            false => self.run(qp),
         }
     }
 
@@ -79,6 +80,12 @@ pub(super) trait End {
                 Timer::Linger(qp) => self.driver().lingered(qp),
             }
         }
+        // Also because of what was handled above.
+        if self.driver().asked.any() {
+            for qp in self.driver().ask_policies_again() {
+                self.run(qp);
+            }
+        }
         !self.driver().events.is_empty()
     }
 }
@@ -89,10 +96,11 @@ impl<E: CallEvent> Driver<E> {
     pub(super) fn link(
         &self,
         (conn, qp, peer): (ConnectionId, QpId, SocketAddr),
-        config: Config,
+        mut config: Config,
         prepared: Vec<Scatter>,
         account: Option<Account>,
     ) -> Link {
+        config.ask_again = Some(self.asked.handle(qp));
         let receives = self.receives(qp, &config.receives, prepared, account.as_ref());
         let capacity = self.device.attributes().max_send_wr;
         let queue = QueuePair::new(qp, capacity, receives, config.pool.clone());
@@ -146,6 +154,14 @@ macro_rules! observed {
         #[must_use]
         pub fn receive_memory(&self) -> u64 {
             self.driver.receive_memory()
+        }
+
+        /// Returns the most bytes that receives have taken at a time, posted or with messages that were
+        /// in use. It follows traffic where connections share receives; elsewhere it is
+        /// [`Self::receive_memory`].
+        #[must_use]
+        pub fn receives_taken(&self) -> u64 {
+            self.driver.receives_taken()
         }
 
         /// Returns the number of bytes that the transport has copied, without those that the device

@@ -3,6 +3,7 @@
 //! [`RdmaClient`] and [`RdmaServer`] hold connections over a [`rdma::Device`]. The protocol of each
 //! is a [`rpcrdma_connection::Connection`]; one driver for both ends executes its actions.
 
+mod asked;
 mod client;
 mod driver;
 mod end;
@@ -29,7 +30,10 @@ pub use client::RdmaClient;
 pub use options::{FallbackWarning, MetServers, RdmaClientOptions, RdmaServerOptions};
 pub use receive_pool::shares_receives;
 pub use rpcrdma_connection::NotChanged;
-pub use rpcrdma_connection::flow::{Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy};
+pub use rpcrdma_connection::flow::{
+    Accounting, AskAgain, CreditFields, Demand, GrantAll, GrantEvent, GrantPolicy, MakeGrantPolicy,
+    for_another_end,
+};
 pub use rpcrdma_connection::{
     AgreedFeatures, BadStructure, CallbackOptions, ConsideredMode, Options as RdmaOptions,
     Properties, Protocols, ReceiveSegment, ReceiveStructure, RequesterCounters, ResponderCounters,

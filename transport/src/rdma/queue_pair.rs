@@ -80,6 +80,11 @@ impl<T> QueuePair<T> {
         self.sends.awaited() > 0
     }
 
+    /// Returns whether requests wait for room in the send queue.
+    pub(crate) fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Returns how many requests have been posted.
     pub(crate) fn posted(&self) -> u64 {
         self.sends.next()

@@ -90,6 +90,8 @@ pub(super) struct ReceivePool {
     account: Account,
     /// The maximum number of bytes charged to `account`.
     limit: usize,
+    /// The most bytes that were charged to `account` at a time.
+    taken: usize,
     /// The maximum number of posted receives.
     most: usize,
     /// The number of receives to be posted.
@@ -188,6 +190,7 @@ impl ReceivePool {
             memory: device.pool().charged_to(&account),
             account,
             limit: 0,
+            taken: 0,
             most: LEAST,
             target: LEAST,
             to_repost: 0,
@@ -245,6 +248,16 @@ impl ReceivePool {
     /// Returns the length in bytes of the longest message that a receive can take.
     pub(super) fn longest(&self) -> usize {
         self.structure.size()
+    }
+
+    /// Returns the bytes that receives take, posted or with messages that are in use.
+    pub(super) fn held(&self) -> usize {
+        self.account.held()
+    }
+
+    /// Returns the most bytes that receives took at a time, posted or with messages that were in use.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Returns the number of bytes copied out of receives: short messages, messages that could not stay in
@@ -335,13 +348,19 @@ impl ReceivePool {
             memory,
             account,
             limit,
+            taken,
             spare,
             ..
         } = self;
         alloc(structure, spare, |len| {
             let in_use = account.held();
-            match in_use + Pool::block_size(len) <= *limit {
-                true => memory.alloc(len),
+            let with_it = in_use + Pool::block_size(len);
+            match with_it <= *limit {
+                true => {
+                    let allocated = memory.alloc(len)?;
+                    *taken = with_it.max(*taken);
+                    Ok(allocated)
+                }
                 false => Err(PoolExhausted {
                     wanted: len,
                     in_use,

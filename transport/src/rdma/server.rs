@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::task::Waker;
 
 use onc_rpc::Message;
+use rdma::trace::{self, Trace, Tracer};
 use rdma::{
-    AcceptOptions, Carrier, ConnectRequest, Device, DeviceError, Event as DeviceEvent, Poller,
-    Pool, QpId, Time,
+    AcceptOptions, Carrier, ConnectRequest, Device, DeviceError, Ending, Event as DeviceEvent,
+    Poller, Pool, QpId, Time,
 };
 use rpcrdma_connection::{
     AgreedFeatures, CallId, Config, Connection, Event, RequesterCounters, ResponderCounters, Role,
+    Side,
 };
 use rpcrdma_negotiation::VersionDecision;
 use rpcrdma_v1::PrivateData;
@@ -22,7 +25,7 @@ use super::receive_memory::{Share, Wish, share};
 use super::{NO_ROOM, shown};
 use crate::{
     Admission, CallError, ConnectionId, Place, PollSource, ReducedArguments, ReplyRoom,
-    ServerTransport, ServerTransportEvent,
+    ServerTransport, ServerTransportEvent, TransportStatistics,
 };
 
 /// Listeners and connections of an RPC-over-RDMA server, all over one device.
@@ -31,6 +34,7 @@ pub struct RdmaServer {
     options: RdmaServerOptions,
     admission: Option<Admission>,
     reduced_arguments: ReducedArguments,
+    trace: Option<Trace>,
 }
 
 /// Returns the id of a connection. A device never reuses the number of a queue pair.
@@ -66,6 +70,7 @@ impl RdmaServer {
             options,
             admission: None,
             reduced_arguments: ReducedArguments::ANY,
+            trace: None,
         }
     }
 
@@ -200,7 +205,7 @@ impl RdmaServer {
         };
         let account = self.options.budget.account();
         let pool = self.driver.device.pool().charged_to(&account);
-        let config = self.config(&share, pool, request.peer);
+        let mut config = self.config(&share, pool, request.peer);
         let options = AcceptOptions {
             private_data: private_data(&config.options),
             inbound_reads: config.options.inbound_reads,
@@ -227,6 +232,11 @@ impl RdmaServer {
         let place = place.map(|admission| admission.admit(address, now));
         if matches!(place, Some(None)) {
             self.driver.device.reject(request.request, NO_ROOM)?;
+            if self.admission.as_ref().is_some_and(Admission::is_closed) {
+                let peer = request.peer;
+                tracing::debug!(%peer, "this server is ending: refusing a new connection");
+                return Ok(());
+            }
             return Err(DeviceError::Limit("connections"));
         }
         let device = &mut self.driver.device;
@@ -239,8 +249,11 @@ impl RdmaServer {
             }
         };
         let ends = (conn_of(qp), qp, request.peer);
+        let tracer = (self.trace.as_ref()).map(|it| it.open(trace::End::Responder, request.peer));
+        config.trace.clone_from(&tracer);
         let mut link = self.driver.link(ends, config, prepared, Some(account));
         link.receive_memory = share.memory;
+        link.tracer = tracer;
         link.place = place.flatten();
         if let Some(place) = &link.place {
             place.belongs_to(link.conn);
@@ -360,6 +373,10 @@ impl PollSource for RdmaServer {
         self.driver.device.attach(poller)
     }
 
+    fn set_waker(&mut self, waker: Waker) {
+        self.driver.asked.set_waker(waker);
+    }
+
     fn ready(&mut self, local: usize, closed: bool) {
         self.driver.device.ready(local, closed);
     }
@@ -396,7 +413,8 @@ impl ServerTransport for RdmaServer {
         let qp = qp_of(conn);
         if let Some(link) = self.driver.links.get_mut(&qp) {
             link.connection.reply(now, CallId(token), message);
-            self.run_in_turn(qp);
+            let together = link.connection.sends_together();
+            self.run_in_turn(qp, together);
             // An unsignaled reply is followed by no event, which would set the timer.
             self.driver.plan_give_back();
         }
@@ -408,6 +426,18 @@ impl ServerTransport for RdmaServer {
             self.end_turn();
         }
         self.driver.close(qp_of(conn));
+    }
+
+    fn finish(&mut self, conn: ConnectionId, now: Time) -> bool {
+        self.driver.now = now;
+        if self.driver.is_in_turn() {
+            self.end_turn();
+        }
+        self.driver.finish(qp_of(conn))
+    }
+
+    fn ending(&self) -> Ending {
+        self.driver.device.ending()
     }
 
     fn call(
@@ -426,7 +456,8 @@ impl ServerTransport for RdmaServer {
             return Err(CallError::Disconnected { reason });
         };
         link.connection.call(xid, message, room)?;
-        self.run_in_turn(qp);
+        let together = link.connection.sends_together();
+        self.run_in_turn(qp, together);
         Ok(())
     }
 
@@ -455,12 +486,24 @@ impl ServerTransport for RdmaServer {
         true
     }
 
+    fn statistics(&self) -> TransportStatistics {
+        self.driver.statistics(Side::Server)
+    }
+
     fn keeps_credentials(&self) -> bool {
         self.driver.device.attributes().keeps_credentials
     }
 
     fn set_admission(&mut self, admission: Admission) {
         self.admission = Some(admission);
+    }
+
+    fn set_trace(&mut self, trace: Option<Trace>) {
+        self.trace = trace;
+    }
+
+    fn tracer(&self, conn: ConnectionId) -> Option<Tracer> {
+        self.driver.links.get(&qp_of(conn))?.tracer.clone()
     }
 
     fn take_place(&mut self, conn: ConnectionId) -> Option<Place> {

@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use bytes::Bytes;
 use onc_rpc::{AuthSys, CallHeader, Credential, Message};
 use smallvec::SmallVec;
 
@@ -169,7 +168,8 @@ fn identity(cred: &Credential) -> u32 {
 /// about the XDR stream with all bulk data in place, so the same call has the same key whether its
 /// data came inline or in chunks.
 fn content(seed: u32, message: &Message, args: u64, len: u64) -> u64 {
-    let parts = message.gather(|_| true);
+    let mut parts = SmallVec::<[&[u8]; 8]>::new();
+    message.for_each_piece(|part| parts.push(part));
     let mut stream = Stream::new(&parts);
     let head = len.min(args.saturating_add(ENDS));
     let tail = head.max(len.saturating_sub(ENDS));
@@ -182,14 +182,14 @@ fn content(seed: u32, message: &Message, args: u64, len: u64) -> u64 {
 
 /// Reads a message that consists of parts from its beginning to its end.
 struct Stream<'m> {
-    rest: &'m [Bytes],
+    rest: &'m [&'m [u8]],
     /// The part under way, and its offset in the message.
     part: &'m [u8],
     at: u64,
 }
 
 impl<'m> Stream<'m> {
-    fn new(parts: &'m [Bytes]) -> Self {
+    fn new(parts: &'m [&'m [u8]]) -> Self {
         Self {
             rest: parts,
             part: &[],

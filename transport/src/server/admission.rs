@@ -72,12 +72,21 @@ impl Admission {
         }
     }
 
+    /// Returns whether no connection is admitted any more, because the server is ending.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.places.filed.lock().closed
+    }
+
     /// Admits a connection from this address, if there is room or if another connection can be
     /// closed for it. Returns `None` if it is to be refused.
     #[must_use]
     pub fn admit(&self, peer: IpAddr, now: Time) -> Option<Place> {
         let (limit, host) = (self.shared.places.limit, Host::new(peer));
         let mut filed = self.shared.places.filed.lock();
+        if filed.closed {
+            return None;
+        }
         let mut told = SmallVec::<[Arc<Standing>; 1]>::new();
         // There are several to close if some that were chosen before had to stay because of a call.
         while filed.order.len() >= limit && filed.leaving < SPARE {

@@ -101,10 +101,17 @@ impl Server {
     /// Sends the calls that were submitted since the last time.
     #[inline(never)]
     pub(super) fn start_callbacks(&mut self, now: Time) {
+        // Calls in progress may wait for others' callbacks. No other callback may delay the end of this server.
+        let ends = self.draining && self.has_answered();
         let Some(callbacks) = &self.callbacks else {
             return;
         };
         for submitted in callbacks.mailbox.take() {
+            if ends {
+                let reason = "this server is ending".to_owned();
+                submitted.done.end(Err(CallError::Disconnected { reason }));
+                continue;
+            }
             self.start_callback(submitted, now);
         }
     }

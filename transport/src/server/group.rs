@@ -38,9 +38,18 @@ struct Mailbox {
     /// The connections that are to make room for others, and whether there are any.
     making_room: CountedMutex<Vec<ConnKey>>,
     makes_room: AtomicBool,
+    /// The questions of other threads, and whether there are any.
+    asked: CountedMutex<Vec<Question>>,
+    is_asked: AtomicBool,
     /// The loop, once it exists.
     wake: OnceLock<Arc<Wake>>,
 }
+
+/// The maximum number of questions that wait for a loop.
+const QUESTIONS: usize = 16;
+
+/// A question of another thread, which the loop answers between two turns.
+pub(super) type Question = Box<dyn FnOnce(&Server) + Send>;
 
 pub(super) struct Shared {
     pub(super) cache: ReplyCache,
@@ -50,6 +59,21 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Has a loop answer a question.
+    pub(super) fn ask(&self, member: usize, question: Question) {
+        let mailbox = &self.mailboxes[member];
+        let mut asked = mailbox.asked.lock();
+        if asked.len() >= QUESTIONS {
+            // The loop has ended, or nobody waits for these answers any more.
+            asked.clear();
+        }
+        asked.push(question);
+        drop(asked);
+        // As in `make_room`.
+        mailbox.is_asked.store(true, Relaxed);
+        mailbox.wake();
+    }
+
     /// Tells a loop to close a connection that makes room for another one.
     pub(super) fn make_room(&self, member: usize, place: ConnKey) {
         let mailbox = &self.mailboxes[member];
@@ -83,6 +107,8 @@ impl ServerGroup {
             handed: CountedMutex::new(&CONTENDED, Vec::new()),
             making_room: CountedMutex::new(&CONTENDED, Vec::new()),
             makes_room: AtomicBool::new(false),
+            asked: CountedMutex::new(&CONTENDED, Vec::new()),
+            is_asked: AtomicBool::new(false),
             wake: OnceLock::new(),
         };
         let cache = ReplyCache::new(options.reply_cache_entries, options.reply_cache_bytes);
@@ -148,6 +174,17 @@ impl Member {
         let ticket = waiter.ticket;
         mailbox.handed.lock().push(Handed { ticket, reply });
         mailbox.wake();
+    }
+
+    /// Returns the questions that this loop was asked since the last call.
+    pub(super) fn questions(&self) -> Vec<Question> {
+        let mailbox = &self.shared.mailboxes[self.index];
+        // As in `making_room`.
+        if !mailbox.is_asked.load(Relaxed) {
+            return Vec::new();
+        }
+        mailbox.is_asked.store(false, Relaxed);
+        std::mem::take(&mut *mailbox.asked.lock())
     }
 
     /// Returns the connections of this loop that were told to make room since the last call.

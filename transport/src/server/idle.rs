@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rdma::Time;
 
+use super::traced::Traced;
 use super::{Place, Server};
 use crate::{Backchannel, PeerOrigin};
 
@@ -30,6 +31,8 @@ pub(super) struct Peer {
     pub(super) last_call: Time,
     /// The handle for callbacks, if this server makes them.
     pub(super) callee: Option<Backchannel>,
+    /// The observer of its calls, if they are traced.
+    pub(super) traced: Option<Traced>,
     /// Its admission, by which it counts towards the limit on connections.
     pub(super) place: Place,
 }

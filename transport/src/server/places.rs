@@ -114,6 +114,8 @@ pub(super) struct Filed {
     /// The number of connections that were told to make room and have not ended.
     pub(super) leaving: usize,
     pub(super) serial: u64,
+    /// Whether the server is ending, and admits no connection any more.
+    pub(super) closed: bool,
 }
 
 impl Filed {

@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use onc_rpc::{Credential, Verifier};
-use rdma::{Carrier, Poller, Pool};
+use rdma::{Carrier, Ending, Poller, Pool};
 
 use super::*;
 use crate::{CallError, PollSource, ProgramVersions, ReplyRoom};
 
 mod admission;
 mod attempts;
+mod draining;
+mod statistics;
 
 const PROG: u32 = 400_000;
 /// Procedures: one that anybody may call, a job that must not be executed twice, and one that
@@ -35,6 +37,9 @@ struct Scripted {
     /// Whether clients take calls, which they never answer.
     takes_calls: bool,
     keeps_credentials: bool,
+    /// Replies, and then bytes of ended connections, leave while the loop sleeps: the number of sleeps of a second
+    /// that each takes, and the clock.
+    slow: Option<(u32, u32, Clock)>,
 }
 
 impl PollSource for Scripted {
@@ -49,6 +54,13 @@ impl PollSource for Scripted {
     }
 
     fn arm(&mut self) -> bool {
+        if let Some((replies, ended, clock)) = &mut self.slow
+            && self.events.is_empty()
+        {
+            clock.advance_to(clock.now() + Duration::from_secs(1));
+            let busy = if *replies > 0 { replies } else { ended };
+            *busy = busy.saturating_sub(1);
+        }
         self.events.is_empty()
     }
 
@@ -82,6 +94,24 @@ impl ServerTransport for Scripted {
 
     fn close(&mut self, conn: ConnectionId) {
         self.closed.push(conn.0);
+    }
+
+    fn finish(&mut self, conn: ConnectionId, _: Time) -> bool {
+        if matches!(self.slow, Some((1.., ..))) {
+            return false;
+        }
+        self.close(conn);
+        let reason = "closed by this side".to_owned();
+        let event = ServerTransportEvent::Disconnected { conn, reason };
+        self.events.push_back(event);
+        true
+    }
+
+    fn ending(&self) -> Ending {
+        match self.slow {
+            Some((0, 1.., _)) => Ending::Sending,
+            _ => Ending::Ended,
+        }
     }
 
     fn pool(&self, _: ConnectionId) -> Pool {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use mio::net::TcpStream;
 use onc_rpc::{CALL, Message, peek_start, peek_xid};
+use rdma::trace::{Event, Tracer};
 use rdma::{Poller, Pool, Time};
 
 use super::connections::StreamSet;
@@ -14,7 +15,17 @@ use super::stream::StreamEnd;
 use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::{
     CallError, ClientTransport, ClientTransportEvent, ConnectionId, ConnectionLost, PollSource,
-    ReplyRoom,
+    ReplyRoom, TransportStatistics,
+};
+
+/// The record of a call that is sent: there are no credits.
+const SENT: Event = Event::Sent {
+    in_flight: 0,
+    granted: 0,
+};
+const ANSWERED: Event = Event::Answered {
+    in_flight: 0,
+    granted: 0,
 };
 
 /// A client transport for RPC over TCP.
@@ -25,6 +36,8 @@ pub struct TcpClient {
     failed_attempts: u64,
     /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
+    /// The observer of calls.
+    tracer: Option<Tracer>,
 }
 
 /// The transport's state of a connection.
@@ -45,6 +58,7 @@ impl TcpClient {
             events: VecDeque::new(),
             failed_attempts: 0,
             visits: Vec::new(),
+            tracer: None,
         }
     }
 
@@ -54,8 +68,35 @@ impl TcpClient {
         self.set.counters
     }
 
+    /// Returns what the transport has counted since its creation, and what it holds.
+    #[must_use]
+    pub fn statistics(&self) -> TransportStatistics {
+        self.set.counters.statistics(self.set.len())
+    }
+
     fn start(&mut self, remote: SocketAddr) -> io::Result<ConnectionId> {
-        let socket = rpcrdma_host::begin_connect(remote, self.set.options.congestion.as_ref())?;
+        let congestion = self.set.options.congestion.as_ref();
+        self.insert(rpcrdma_host::begin_connect(remote, congestion)?)
+    }
+
+    /// Starts to connect like [`ClientTransport::open`], from this port of the host. A connection that is
+    /// closed is reset, so that the port is free for the next one at once.
+    ///
+    /// # Errors
+    /// The error of the operating system; no event follows then. Another port may do: see
+    /// [`rpcrdma_host::begin_connect_from`].
+    pub fn open_from(&mut self, remote: SocketAddr, port: u16) -> io::Result<ConnectionId> {
+        let congestion = self.set.options.congestion.as_ref();
+        self.insert(rpcrdma_host::begin_connect_from(port, remote, congestion)?)
+    }
+
+    /// Returns this end's address of a connection that is established or being established.
+    #[must_use]
+    pub fn local_address_of(&self, conn: ConnectionId) -> Option<SocketAddr> {
+        self.set.peek(conn)?.stream.socket.local_addr().ok()
+    }
+
+    fn insert(&mut self, socket: std::net::TcpStream) -> io::Result<ConnectionId> {
         let socket = TcpStream::from_std(socket);
         let pool = self.set.options.pool.clone();
         self.set
@@ -82,7 +123,7 @@ impl TcpClient {
                 }
             }
         }
-        let events = &mut self.events;
+        let (events, tracer) = (&mut self.events, self.tracer.as_ref());
         let mut no_xid = false;
         let callbacks = self.set.options.callbacks;
         let deliver = |_: &mut Connection, message: Message| {
@@ -100,6 +141,9 @@ impl TcpClient {
                         no_xid = true;
                         return false;
                     };
+                    if let Some(tracer) = tracer {
+                        tracer.record(xid, ANSWERED);
+                    }
                     events.push_back(ClientTransportEvent::Reply { conn, xid, message });
                 }
             }
@@ -208,6 +252,10 @@ impl ClientTransport for TcpClient {
         })
     }
 
+    fn set_tracer(&mut self, tracer: Option<Tracer>) {
+        self.tracer = tracer;
+    }
+
     fn submit(
         &mut self,
         conn: ConnectionId,
@@ -219,6 +267,9 @@ impl ClientTransport for TcpClient {
         let Some((index, _)) = self.set.find(conn) else {
             return;
         };
+        if let Some(tracer) = &self.tracer {
+            tracer.record(xid, SENT);
+        }
         if let Err(error) = self.set.send(index, xid, &message, now) {
             let error = CallError::TooLarge(error.to_string());
             self.events

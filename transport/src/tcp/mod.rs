@@ -14,9 +14,11 @@ use std::io;
 use std::time::Duration;
 
 use mio::net::TcpStream;
-use rdma::Pool;
 use rdma::middleware::Shaper;
+use rdma::{Counters, Pool};
 use rpcrdma_host::{Budget, CongestionControl, LoopSeat};
+
+use crate::{ConnectionKind, TransportStatistics};
 
 /// The default maximum length of a received record, bytes: the longest READ or WRITE that this project's
 /// server allows (1 MiB), and room for headers. A client with a larger `rsize` needs more.
@@ -109,6 +111,34 @@ pub struct TcpCounters {
     pub copied_bytes: u64,
     /// Wake-ups: waits that ended because of a readiness event.
     pub interrupts: u64,
+}
+
+impl TcpCounters {
+    /// Returns the counters in the form of those of a device, where they mean the same.
+    #[must_use]
+    pub fn as_device(&self) -> Counters {
+        Counters {
+            interrupts: self.interrupts,
+            copied_bytes: self.copied_bytes,
+            wire_bytes_sent: self.wire_bytes_sent,
+            wire_bytes_received: self.wire_bytes_received,
+            system_calls: self.send_calls + self.receive_calls,
+            ..Counters::default()
+        }
+    }
+
+    /// Returns the statistics of a transport with these counters and this number of connections.
+    fn statistics(&self, connections: usize) -> TransportStatistics {
+        let connections = match connections {
+            0 => Vec::new(),
+            count => vec![(ConnectionKind::default(), count as u64)],
+        };
+        TransportStatistics {
+            connections,
+            counters: self.as_device(),
+            ..TransportStatistics::default()
+        }
+    }
 }
 
 /// The length of queued replies, in bytes, from which on a connection is not read from, because its

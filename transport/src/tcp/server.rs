@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::{MAX_QUEUED, TcpCounters, TcpOptions, prepare};
 use crate::poll_loop::earlier;
 use crate::{
     CallError, ConnectionId, PollSource, ReplyRoom, ServerTransport, ServerTransportEvent,
+    TransportStatistics,
 };
 
 /// The listener's token. Connections have the tokens after it.
@@ -63,6 +64,10 @@ struct Connection {
     /// The XIDs of the latest calls to the client that were cancelled after they had been sent, oldest first. Their
     /// replies are dropped.
     cancelled: VecDeque<u32>,
+    /// Whether the connection ends when its replies have left ([`ServerTransport::finish`]). Until the peer
+    /// closes it too, what arrives is read and dropped: a socket that is closed with unread bytes makes the
+    /// peer lose replies that it has not read.
+    finishing: bool,
     /// Counts the connection for this loop.
     _claim: Option<LoopClaim>,
 }
@@ -78,6 +83,7 @@ impl Connection {
             next_token: 0,
             called: HashSet::new(),
             cancelled: VecDeque::new(),
+            finishing: false,
         }
     }
 
@@ -208,7 +214,7 @@ impl TcpServer {
         let Some(member) = self.set.get(index) else {
             return;
         };
-        let conn = member.id;
+        let (conn, finishing) = (member.id, member.extra.finishing);
         let max_calls = self.set.options.max_calls.max(1);
         let events = &mut self.events;
         let deliver = |connection: &mut Connection, message: Message| {
@@ -222,6 +228,9 @@ impl TcpServer {
                     connection.cancelled.remove(at);
                     return true;
                 }
+            }
+            if connection.finishing {
+                return true;
             }
             let token = connection.next_token;
             connection.next_token += 1;
@@ -237,7 +246,21 @@ impl TcpServer {
         let may_receive =
             |connection: &Connection, queued: usize| connection.takes_another(max_calls, queued);
         if let Err(ended) = self.set.transfer(index, now, deliver, may_receive) {
-            self.end(index, conn, ended.to_string());
+            return self.end(index, conn, ended.to_string());
+        }
+        if finishing {
+            self.shut(index, conn);
+        }
+    }
+
+    /// Sends no more on a connection whose replies have left. Its end follows when the peer closes it too.
+    #[cold]
+    fn shut(&mut self, index: usize, conn: ConnectionId) {
+        if let Some(member) = self.set.get(index)
+            && member.stream.reply_bytes() == 0
+            && let Err(error) = member.stream.socket.shutdown(Shutdown::Write)
+        {
+            self.end(index, conn, error.to_string());
         }
     }
 
@@ -387,6 +410,17 @@ impl ServerTransport for TcpServer {
         });
     }
 
+    fn finish(&mut self, conn: ConnectionId, _: Time) -> bool {
+        let Some((index, member)) = self.set.find(conn) else {
+            return true;
+        };
+        let has_sent = member.stream.reply_bytes() == 0;
+        if !std::mem::replace(&mut member.extra.finishing, true) {
+            self.set.mark(index);
+        }
+        has_sent
+    }
+
     fn pool(&self, conn: ConnectionId) -> Pool {
         let pool = &self.set.options.pool;
         match self.set.peek(conn) {
@@ -403,6 +437,10 @@ impl ServerTransport for TcpServer {
             }
             None => Carrier::Ended,
         }
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        self.set.counters.statistics(self.set.len())
     }
 
     fn is_rdma(&self) -> bool {

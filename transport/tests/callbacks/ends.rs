@@ -4,7 +4,7 @@ use rpc_transport::rdma::Version;
 use rpc_transport::{CallError, ClientTransport, ServerTransport};
 
 use super::rdma_support::{data, message, reply, room};
-use super::{VERSIONS, fakes, options};
+use super::{SERVER, VERSIONS, fakes, options};
 
 /// The late reply to a cancelled callback returns its credit and has no other effect.
 #[test]
@@ -72,5 +72,35 @@ fn memory_of_callbacks_comes_back_when_the_connection_is_lost() {
         assert_eq!(lost, conn);
         assert_eq!(pair.server_pool.in_use(), 0, "{version}");
         assert_eq!(pair.client_pool.in_use(), 0, "{version}");
+    }
+}
+
+/// Regression test: a connection with a callback in progress was aborted, and with it replies that had been posted.
+#[test]
+fn a_connection_is_closed_in_order_after_callbacks_have_ended() {
+    for version in VERSIONS {
+        let (world, mut pair) = fakes(options(version, 4, true));
+        let conn = pair.ready();
+        pair.answer_back = None;
+        pair.submit_back(message(1, 0, &[]), &room(0, &[]));
+        pair.until(|pair| pair.held_back.len() == 1);
+        world.borrow_mut().stalled = Some(SERVER);
+        pair.submit(conn, message(2, 0, &[]), &room(0, &[]));
+        pair.settle();
+        let (at_server, now) = (pair.at_server(), pair.now());
+        assert!(
+            pair.server.finish(at_server, now),
+            "{version}: all is posted"
+        );
+        pair.settle();
+        world.borrow_mut().stalled = None;
+        pair.until(|pair| pair.ended.contains_key(&(conn, 2)));
+        assert!(pair.down.is_empty(), "{version}");
+        let (at, token, _) = pair.held_back.remove(0);
+        let answer = Some(reply(1, 0, &[]));
+        pair.client.reply(at, token, answer, pair.now());
+        pair.until(|pair| pair.called_back.contains_key(&(at_server, 1)));
+        assert!(pair.server.finish(at_server, pair.now()));
+        pair.until(|pair| !pair.down.is_empty());
     }
 }

@@ -226,3 +226,73 @@ fn a_record_that_the_last_read_of_a_turn_completes_is_answered() {
         assert_eq!(read_reply(&mut socket), 2, "of {fragments} fragments");
     }
 }
+
+/// A client that receives slowly and sends more calls meanwhile gets all replies and then the end of the stream, not
+/// a reset, which could discard replies.
+#[test]
+fn a_connection_is_closed_in_order_after_its_last_reply_has_left() {
+    const REPLIES: usize = 4;
+    const LEN: usize = 8 << 20;
+    let port = TcpServer::bind(([127, 0, 0, 1], 0).into(), TcpOptions::default()).unwrap();
+    let address = port.local_addr();
+    let port = Rc::new(RefCell::new(port));
+    let mut poll_loop = PollLoop::new().unwrap();
+    poll_loop.set_busy_poll(true);
+    poll_loop.add(Rc::clone(&port) as _).unwrap();
+    let mut client = raw(address);
+    client.set_nonblocking(true).unwrap();
+    for xid in 0..REPLIES {
+        client.write_all(&framed(&null(xid as u32))).unwrap();
+    }
+    let (mut answered, mut of) = (0, None);
+    let start = Instant::now();
+    let mut turn = || {
+        assert!(start.elapsed() < Duration::from_secs(20), "no end");
+        let now = poll_loop.clock().now();
+        poll_loop.turn(now);
+        now
+    };
+    while answered < REPLIES {
+        let now = turn();
+        let mut port = port.borrow_mut();
+        while let Some(event) = port.next_event() {
+            if let ServerTransportEvent::Call { conn, token, .. } = event {
+                let reply = Message::from_payload(pattern(answered, LEN));
+                port.reply(conn, token, Some(reply), now);
+                (answered, of) = (answered + 1, Some(conn));
+            }
+        }
+    }
+    let of = of.unwrap();
+    let now = turn();
+    assert!(!port.borrow_mut().finish(of, now), "replies are queued");
+    client.write_all(&framed(&null(99)).repeat(100)).unwrap();
+    let (mut received, mut buffer) = (0, vec![0; 1 << 20]);
+    loop {
+        let now = turn();
+        let mut port = port.borrow_mut();
+        port.finish(of, now);
+        while let Some(event) = port.next_event() {
+            if let ServerTransportEvent::Call { conn, token, .. } = event {
+                port.reply(conn, token, None, now);
+            }
+        }
+        match client.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => received += n,
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock),
+        }
+    }
+    assert_eq!(received, REPLIES * (LEN + 4));
+    assert!(port.borrow_mut().finish(of, now));
+    drop(client);
+    loop {
+        turn();
+        match port.borrow_mut().next_event() {
+            None => {}
+            Some(ServerTransportEvent::Disconnected { conn, .. }) => break assert_eq!(conn, of),
+            Some(ServerTransportEvent::Call { .. }) => {}
+            Some(event) => panic!("{event:?}"),
+        }
+    }
+}

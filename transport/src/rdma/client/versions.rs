@@ -59,9 +59,22 @@ impl RdmaClient {
     #[must_use]
     pub fn considered_call(&mut self, message: &Message, room: &ReplyRoom) -> Vec<ConsideredMode> {
         let first = self.connections().next();
-        match (first, Shape::of(message)) {
-            (Some(conn), Ok(shape)) => self.considered(conn, &shape, &room.need()),
-            _ => Vec::new(),
+        first.map_or_else(Vec::new, |conn| {
+            self.considered_call_of(conn, message, room)
+        })
+    }
+
+    /// Returns the possible transfer modes of a call, RPC header included, over a connection.
+    #[must_use]
+    pub fn considered_call_of(
+        &mut self,
+        conn: ConnectionId,
+        message: &Message,
+        room: &ReplyRoom,
+    ) -> Vec<ConsideredMode> {
+        match Shape::of(message) {
+            Ok(shape) => self.considered(conn, &shape, &room.need()),
+            Err(_) => Vec::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use super::super::receives::Receives;
 use super::super::shared_use::SharedUse;
 use super::super::slow_senders;
 use super::super::timers::Timer;
-use super::{CallEvent, Driver};
+use super::{CallEvent, Driver, Link};
 
 /// The number of receives that the peer of a connection may use: at present, and at most so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +28,17 @@ impl Receivable {
 
     pub(super) fn subtract(&mut self, count: u32) {
         self.now = self.now.saturating_sub(count);
+    }
+}
+
+impl Link {
+    /// Returns the number of receives that the connection has for itself, and their bytes.
+    pub(in crate::rdma) fn own_receives(&self) -> (u64, u64) {
+        let Receives::Own(own) = &self.queue.receives else {
+            return (0, 0);
+        };
+        let count = u64::from(self.receivable.now);
+        (count, count.saturating_mul(own.structure().size() as u64))
     }
 }
 
@@ -107,6 +118,27 @@ impl<E: CallEvent> Driver<E> {
             .sum()
     }
 
+    /// Returns the number of shared receives that are posted.
+    pub(in crate::rdma) fn shared_receives_now(&self) -> u64 {
+        let pool = self.pool.as_ref();
+        pool.map_or(0, |it| self.device.posted_shared_receives(it.id()) as u64)
+    }
+
+    /// Returns the bytes of shared receives, posted or with messages that are in use.
+    pub(in crate::rdma) fn shared_receive_bytes(&self) -> u64 {
+        self.pool.as_ref().map_or(0, |it| it.held() as u64)
+    }
+
+    /// Returns the most bytes that receives took at a time. Where connections have receives of their own,
+    /// these are those of the present connections.
+    pub(in crate::rdma) fn receives_taken(&self) -> u64 {
+        if !self.shares_receives() {
+            return self.receive_memory();
+        }
+        let now = self.pool.as_ref().map_or(0, ReceivePool::taken);
+        now.max(self.taken) as u64
+    }
+
     /// Handles [`rdma::Event::SharedReceivesLow`].
     pub(in crate::rdma) fn receives_low(&mut self) {
         if let Some(pool) = &mut self.pool {
@@ -176,6 +208,7 @@ impl<E: CallEvent> Driver<E> {
             match pool.close(&mut *self.device) {
                 Ok(()) => {
                     self.copied += pool.copied();
+                    self.taken = self.taken.max(pool.taken());
                     self.pool = None;
                     return;
                 }

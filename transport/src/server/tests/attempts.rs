@@ -104,6 +104,10 @@ impl ServerTransport for Checked {
         self.0.close(conn);
     }
 
+    fn finish(&mut self, _: ConnectionId, _: Time) -> bool {
+        true
+    }
+
     fn pool(&self, _: ConnectionId) -> Pool {
         assert!(!CHANGED.get());
         Pool::new(1 << 20)
