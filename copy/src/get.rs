@@ -54,7 +54,7 @@ pub async fn get<C: RpcClient>(
         match get.start(remote, local).await {
             Ok(first) => {
                 let limit = options.files_in_flight;
-                run_all(first, limit, &ledger, |task| get.run(task)).await;
+                run_all(vec![first], limit, &ledger, |task| get.run(task)).await;
             }
             Err(error) => ledger.problem(error.into()),
         }

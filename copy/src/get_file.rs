@@ -15,6 +15,7 @@ use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
 
 use super::get::{Get, Item, in_the_way, keep_device};
+use super::ledger::Ledger;
 use super::local::{file_error, finish_file, set_len, sync, write_at};
 use super::temporary::under_temporary_name;
 use super::{CopyError, Sparse};
@@ -27,14 +28,17 @@ static ZEROES: [u8; BLOCK] = [0; BLOCK];
 
 /// A file that is being copied under a temporary name. Dropping it removes the file, unless it was
 /// renamed to its final name.
-struct Partial<'i> {
+struct Partial<'i, 'l> {
     fd: OwnedFd,
     item: &'i Item,
+    ledger: &'l Ledger<'l>,
+    /// The number of bytes that were counted as transferred.
+    counted: Cell<u64>,
     /// The temporary name. `None` after the rename.
     temporary: Option<Vec<u8>>,
 }
 
-impl Partial<'_> {
+impl Partial<'_, '_> {
     /// Renames the file to its final name and replaces an existing one.
     fn put_in_place(mut self) -> Result<(), CopyError> {
         let item = self.item;
@@ -51,8 +55,12 @@ impl Partial<'_> {
     }
 }
 
-impl Drop for Partial<'_> {
+impl Drop for Partial<'_, '_> {
     fn drop(&mut self) {
+        if self.temporary.is_some() {
+            let removed = self.counted.get();
+            self.ledger.count(|totals| totals.bytes_removed += removed);
+        }
         if let Some(temporary) = &self.temporary
             && let Err(error) = self.item.dir.info.local.remove(temporary)
         {
@@ -64,8 +72,8 @@ impl Drop for Partial<'_> {
 }
 
 /// The state of a file that is being read from the server.
-struct Target<'i> {
-    partial: Partial<'i>,
+struct Target<'i, 'l> {
+    partial: Partial<'i, 'l>,
     item: &'i Item,
     object: &'i Object,
     /// Whether zeroes become holes.
@@ -76,7 +84,7 @@ struct Target<'i> {
     len: Cell<u64>,
 }
 
-impl<C: RpcClient> Get<'_, C> {
+impl<'a, C: RpcClient> Get<'a, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item, object: &Object) -> Result<(), CopyError> {
         let _open = self.open_files.take(1).await;
@@ -93,6 +101,7 @@ impl<C: RpcClient> Get<'_, C> {
             changed: Cell::new(false),
             len: Cell::new(attributes.size),
         };
+        self.ledger.count(|totals| totals.begun += attributes.size);
         self.read_pieces(&target).await?;
         let path = || item.dir.info.local.path(item.local());
         if target.sparse || target.changed.get() {
@@ -120,7 +129,11 @@ impl<C: RpcClient> Get<'_, C> {
 
     /// Creates an empty file under a temporary name, accessible only by its owner until it is
     /// complete. Fails before anything is read if the file cannot get its final name.
-    async fn open<'i>(&self, item: &'i Item, object: &Object) -> Result<Partial<'i>, CopyError> {
+    async fn open<'i>(
+        &self,
+        item: &'i Item,
+        object: &Object,
+    ) -> Result<Partial<'i, 'a>, CopyError> {
         let (local, name) = (&item.dir.info.local, item.local());
         match local.stat(name) {
             Err(Errno::NOENT) => {}
@@ -142,11 +155,13 @@ impl<C: RpcClient> Get<'_, C> {
         Ok(Partial {
             fd,
             item,
+            ledger: self.ledger,
+            counted: Cell::new(0),
             temporary,
         })
     }
 
-    async fn read_pieces(&self, target: &Target<'_>) -> Result<(), CopyError> {
+    async fn read_pieces(&self, target: &Target<'_, '_>) -> Result<(), CopyError> {
         let rsize = u64::from(self.mount.limits().rsize);
         let size = target.object.attributes.size;
         let mut pieces = (0..size)
@@ -169,7 +184,11 @@ impl<C: RpcClient> Get<'_, C> {
     }
 
     /// Reads one piece, in as many READs as the server needs, and writes it to the local file.
-    async fn read_piece(&self, target: &Target<'_>, piece: Range<u64>) -> Result<(), CopyError> {
+    async fn read_piece(
+        &self,
+        target: &Target<'_, '_>,
+        piece: Range<u64>,
+    ) -> Result<(), CopyError> {
         let at = target.item.at();
         let _part = self.budget.take((piece.end - piece.start) as usize).await;
         let mut offset = piece.start;
@@ -180,8 +199,10 @@ impl<C: RpcClient> Get<'_, C> {
             target.look(ok.attributes.as_ref());
             let data = &ok.data.0;
             target.write(data.pieces(), offset)?;
-            self.ledger
-                .count(|totals| totals.bytes += data.len() as u64);
+            let len = data.len() as u64;
+            let counted = &target.partial.counted;
+            counted.set(counted.get() + len);
+            self.ledger.count(|totals| totals.bytes += len);
             offset += data.len() as u64;
             if ok.eof && offset < piece.end {
                 target.changed.set(true);
@@ -193,7 +214,7 @@ impl<C: RpcClient> Get<'_, C> {
     }
 }
 
-impl Target<'_> {
+impl Target<'_, '_> {
     /// Compares the file's attributes with those from the listing, and records a change.
     fn look(&self, now: Option<&Attributes>) {
         let then = &self.object.attributes;

@@ -27,6 +27,8 @@ pub(super) struct Ledger<'p> {
     problems: RefCell<Vec<CopyError>>,
     more_no_space: Cell<u64>,
     unfinished: RefCell<Vec<DisplayPath>>,
+    no_room: RefCell<Vec<DisplayPath>>,
+    lost: RefCell<Vec<DisplayPath>>,
     leftovers: RefCell<Vec<Leftover>>,
     stopped: Cell<bool>,
     interrupted: Cell<bool>,
@@ -40,6 +42,8 @@ impl<'p> Ledger<'p> {
             problems: RefCell::default(),
             more_no_space: Cell::new(0),
             unfinished: RefCell::default(),
+            no_room: RefCell::default(),
+            lost: RefCell::default(),
             leftovers: RefCell::default(),
             stopped: Cell::new(false),
             interrupted: Cell::new(false),
@@ -91,11 +95,42 @@ impl<'p> Ledger<'p> {
         }
     }
 
-    /// Records an incomplete file on the server.
-    pub(super) fn unfinished(&self, path: DisplayPath) {
-        let mut unfinished = self.unfinished.borrow_mut();
-        if unfinished.len() < MAX_PROBLEMS {
-            unfinished.push(path);
+    /// Records an incomplete file on the server. `no_room`: the server has no room for it. Of several attempts to
+    /// copy it, the last one decides.
+    pub(super) fn unfinished(&self, path: DisplayPath, no_room: bool) {
+        self.removed(&path);
+        let list = match no_room {
+            true => &self.no_room,
+            false => &self.unfinished,
+        };
+        let mut list = list.borrow_mut();
+        if list.len() < MAX_PROBLEMS {
+            list.push(path);
+        }
+    }
+
+    /// Records that the earlier content of a file on the server is lost, unless that was an incomplete file of
+    /// this copy.
+    pub(super) fn lost(&self, path: DisplayPath) {
+        if self.no_room.borrow().contains(&path) {
+            return;
+        }
+        let mut list = self.lost.borrow_mut();
+        if list.len() < MAX_PROBLEMS && !list.contains(&path) {
+            list.push(path);
+        }
+    }
+
+    /// Takes back that a file is incomplete and its earlier content lost: the file has its new content.
+    pub(super) fn completed(&self, path: &DisplayPath) {
+        self.removed(path);
+        self.lost.borrow_mut().retain(|one| one != path);
+    }
+
+    /// Takes back that a file is incomplete: it was removed.
+    pub(super) fn removed(&self, path: &DisplayPath) {
+        for list in [&self.no_room, &self.unfinished] {
+            list.borrow_mut().retain(|one| one != path);
         }
     }
 
@@ -131,6 +166,8 @@ impl<'p> Ledger<'p> {
             problems: self.problems.take(),
             more_no_space: self.more_no_space.get(),
             unfinished: self.unfinished.take(),
+            no_room: self.no_room.take(),
+            lost: self.lost.take(),
             leftovers: self
                 .leftovers
                 .take()

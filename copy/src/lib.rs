@@ -1,7 +1,7 @@
 //! Copies of whole trees, and of single files, between this machine and an NFS server.
 //!
-//! [`get`] copies from the server, [`put`] to it, [`put_stream`] writes a stream to a file there,
-//! and [`remove`] removes there. Each takes a
+//! [`get`] copies from the server, [`put`] and [`put_all`] to it, [`put_stream`] writes a stream to a file
+//! there, and [`remove`] removes there. Each takes a
 //! [`Mount`](nfs_binding::client::Mount), which is an export in use, and ends with a [`Report`] of
 //! what was done and of what went wrong. [`CopyOptions`] say what is kept and how much is under way
 //! at once.
@@ -20,8 +20,10 @@
 //! * a directory onto a directory: their contents are merged;
 //! * a file onto a file on the server: the existing file is truncated and written in place, under
 //!   its own name from the start. A copy that ends early reports the incomplete files; repeating
-//!   the copy completes them. A file with further names there is replaced, so that these keep their
-//!   content;
+//!   the copy completes them. A file for which the server has no room, or that is too large for it,
+//!   is removed there, since repeating the copy would not help; it stays if somebody else owns it, or
+//!   if only its attributes could not be set. [`Report::lost`] names those that had content before.
+//!   A file with further names there is replaced, so that these keep their content;
 //! * a file onto a local file: the new file is written beside it under a temporary name, synced,
 //!   and renamed when it is complete, as rsync does. So whatever interrupts a `get`, even a power
 //!   cut, no name ever refers to an incomplete file. A directory is synced when everything in it is
@@ -75,7 +77,7 @@ use std::path::PathBuf;
 
 pub use get::get;
 pub use interrupt::Interrupt;
-pub use put::put;
+pub use put::{put, put_all};
 pub use put_stream::put_stream;
 pub use remove::remove;
 
@@ -162,6 +164,14 @@ pub struct Totals {
     pub others: u64,
     /// Bytes of file data transferred; holes do not count.
     pub bytes: u64,
+    /// The part of `bytes` that belongs to incomplete files which were removed or are copied again.
+    pub bytes_removed: u64,
+    /// Bytes of holes in local files, which were not sent. Those of incomplete files that were removed or are
+    /// copied again do not count.
+    pub holes: u64,
+    /// The lengths of the regular files whose copy has begun, in bytes. Those without a stated length do not count,
+    /// and others once, also if they are copied again.
+    pub begun: u64,
     /// Bytes of file data written again because the server restarted before they were on stable
     /// storage.
     pub bytes_again: u64,
@@ -172,6 +182,9 @@ pub struct Totals {
     pub set_ids_left_out: u64,
     /// Devices that were not copied because of [`CopyOptions::devices`].
     pub devices_left_out: u64,
+    /// Incomplete files that were removed on the server, because it has no room for them, or they are too large
+    /// for it.
+    pub incomplete_removed: u64,
     /// Errors.
     pub problems: u64,
 }
@@ -186,9 +199,15 @@ pub struct Report {
     pub problems: Vec<CopyError>,
     /// The number of errors with [`CopyError::is_no_space`] that `problems` does not list.
     pub more_no_space: u64,
-    /// The first [`MAX_PROBLEMS`] files on the server whose copy failed midway and that are
-    /// incomplete.
+    /// The first [`MAX_PROBLEMS`] files on the server whose copy ended midway and that are
+    /// incomplete. Repeating the copy can complete them.
     pub unfinished: Vec<DisplayPath>,
+    /// The first [`MAX_PROBLEMS`] incomplete files on the server for which it has no room, or that are too
+    /// large for it, and that were not removed there.
+    pub no_room: Vec<DisplayPath>,
+    /// The first [`MAX_PROBLEMS`] files on the server whose earlier content is lost: the copy overwrote it, and
+    /// the server had no room for the new content, or the file is too large for it.
+    pub lost: Vec<DisplayPath>,
     /// The first [`MAX_PROBLEMS`] temporary names that may be left on the server: the copy ended before
     /// the object there replaced another one, and could not remove it.
     pub leftovers: Vec<DisplayPath>,
@@ -236,7 +255,7 @@ pub enum CopyError {
     #[error("{path} exists, and {}", if *.is_directory {
         "is a directory: it is not replaced"
     } else {
-        "is no directory: none can be made in its place"
+        "is not a directory: none can be made in its place"
     })]
     InTheWay {
         /// The existing object.
@@ -311,6 +330,16 @@ impl CopyError {
             _ => None,
         };
         status.filter(|status| matches!(*status, Status::NOSPC | Status::DQUOT))
+    }
+
+    /// Returns whether a repeated copy of the same file would fail as well: there is no space for it
+    /// ([`Self::is_no_space`]), or it is too large for the server (NFS3ERR_FBIG).
+    pub(crate) fn is_lasting(&self) -> bool {
+        let status = match self {
+            Self::Remote(error) => error.status(),
+            _ => None,
+        };
+        self.is_no_space() || status == Some(Status::FBIG)
     }
 
     /// Returns whether all further operations will fail as well.

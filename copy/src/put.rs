@@ -1,5 +1,6 @@
 //! Copies from this machine to a server: entries, directories, links.
 
+use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -18,6 +19,8 @@ use super::same::is_same;
 use super::work::{Dir, run_all};
 use super::{CopyError, CopyOptions, Owner, Report, Totals};
 
+/// The maximum number of files that are copied again because the server had no room for them.
+const MAX_PUT_OFF: usize = 1000;
 /// The number of entries read from a local directory at a time.
 const BATCH: usize = 512;
 
@@ -34,16 +37,30 @@ pub async fn put<C: RpcClient>(
     options: &CopyOptions,
     progress: &mut dyn FnMut(&Totals),
 ) -> Report {
+    put_all(mount, pool, &[(local, remote)], options, progress).await
+}
+
+/// Copies several files or directories, each as [`put`] does to the path beside it. They are copied at the
+/// same time, so no path may be another one's or lie below it.
+pub async fn put_all<C: RpcClient>(
+    mount: &Mount<C>,
+    pool: &Pool,
+    copies: &[(&Path, &[u8])],
+    options: &CopyOptions,
+    progress: &mut dyn FnMut(&Totals),
+) -> Report {
     let ledger = Ledger::new(progress);
     let put = Put::new(mount, pool, options, &ledger);
+    // The last one runs first.
+    let copies = copies.iter().rev();
+    let first = copies.map(|&(local, remote)| Task::Start(local.into(), remote.into()));
+    let limit = options.files_in_flight;
     let work = async {
-        match put.start(local, remote).await {
-            Ok(first) => {
-                let limit = options.files_in_flight;
-                run_all(first, limit, &ledger, |task| put.run(task)).await;
-            }
-            Err(error) => ledger.problem(error),
-        }
+        run_all(first.collect(), limit, &ledger, |task| put.run(task)).await;
+        // One after the other, as by cp(1): then only those fail that do not fit by themselves.
+        put.is_again.set(true);
+        let again = put.put_off.take().into_iter().rev().map(Task::Copy);
+        run_all(again.collect(), 1, &ledger, |task| put.run(task)).await;
     };
     ledger.run(&options.interrupt, work).await;
     put.remove_leftovers().await;
@@ -63,6 +80,15 @@ pub(super) struct Put<'a, C> {
     /// maximum number.
     listings: (Rc<()>, usize),
     links: Links<(u64, u64), FileHandle, Item>,
+    /// The files that failed because the server had no room while others were copied, which can have been
+    /// in the way, at most [`MAX_PUT_OFF`]. They are copied again at the end.
+    put_off: RefCell<Vec<Item>>,
+    /// The number of files that are being copied.
+    pub(super) copying: Cell<usize>,
+    /// The number of incomplete files that were removed on the server.
+    pub(super) removed: Cell<u64>,
+    /// Whether these are being copied again.
+    pub(super) is_again: Cell<bool>,
     pub(super) ledger: &'a Ledger<'a>,
 }
 
@@ -88,6 +114,8 @@ pub(super) struct Item {
     pub(super) local: Box<[u8]>,
     /// The name on the server, if it differs. Only the root of the copy has one.
     remote: Option<Box<[u8]>>,
+    /// Whether its copy has failed and is made again at the end.
+    pub(super) is_put_off: Cell<bool>,
 }
 
 impl Item {
@@ -103,6 +131,8 @@ impl Item {
 }
 
 enum Task {
+    /// A root of the copy, and its path on the server.
+    Start(Box<Path>, Box<[u8]>),
     Copy(Item),
     /// A directory to list, from where an earlier task has ended.
     List(Rc<PutDir>, Option<Partial>),
@@ -122,6 +152,8 @@ enum Outcome {
     /// Copied. The given entries waited for it and can continue.
     Release(Vec<Item>),
     Wait,
+    /// The entry is copied again at the end. The given entries waited for it and can continue.
+    PutOff(Vec<Item>),
 }
 
 impl<'a, C> Put<'a, C> {
@@ -141,6 +173,10 @@ impl<'a, C> Put<'a, C> {
             here: LocalDir::current(descriptors.directories),
             listings: (Rc::default(), descriptors.listings),
             links: Links::default(),
+            put_off: RefCell::default(),
+            copying: Cell::new(0),
+            removed: Cell::new(0),
+            is_again: Cell::new(false),
             ledger,
         }
     }
@@ -208,17 +244,26 @@ impl<C: RpcClient> Put<'_, C> {
             dir,
             local: local.into(),
             remote: Some(name.into()),
+            is_put_off: Cell::new(false),
         })
     }
 
     /// Runs one task. An error is recorded and ends only that task.
     async fn run(&self, task: Task) -> Vec<Task> {
         match task {
+            Task::Start(local, remote) => match self.start(&local, &remote).await {
+                Ok(first) => vec![first],
+                Err(error) => {
+                    self.ledger.problem(error);
+                    Vec::new()
+                }
+            },
             Task::Copy(item) => {
                 let dir = Rc::clone(&item.dir);
                 match self.entry(item).await {
                     Ok(Outcome::Directory(list)) => vec![list],
                     Ok(Outcome::Wait) => Vec::new(),
+                    Ok(Outcome::PutOff(items)) => items.into_iter().map(Task::Copy).collect(),
                     Ok(Outcome::Done) => self.ended(dir),
                     Ok(Outcome::Release(items)) => {
                         let mut tasks = self.ended(dir);
@@ -300,6 +345,7 @@ impl<C: RpcClient> Put<'_, C> {
                 dir,
                 local,
                 remote: None,
+                is_put_off: Cell::new(false),
             })
         });
         let copies: Vec<Task> = copies.collect();
@@ -328,8 +374,10 @@ impl<C: RpcClient> Put<'_, C> {
             return Ok(Outcome::Done);
         }
         if meta.nlink < 2 {
-            self.object(&item, &meta).await.map_err(alone)?;
-            return Ok(Outcome::Done);
+            return match self.object(&item, &meta).await {
+                Ok(_) => Ok(Outcome::Done),
+                Err(error) => self.put_off(item, error, Vec::new()),
+            };
         }
         match self.links.found(meta.key, meta.nlink, item) {
             Turn::Wait => Ok(Outcome::Wait),
@@ -339,9 +387,35 @@ impl<C: RpcClient> Put<'_, C> {
             }
             Turn::Copy(item) => match self.object(&item, &meta).await {
                 Ok(object) => Ok(Outcome::Release(self.links.done(meta.key, object))),
-                Err(error) => Err((error, self.links.failed(meta.key))),
+                Err(error) => {
+                    let released = self.links.failed(meta.key);
+                    self.put_off(item, error, released)
+                }
             },
         }
+    }
+
+    /// Puts off an entry whose copy failed with `error`, if that is to be made again. `released`: the
+    /// entries that waited for it.
+    fn put_off(
+        &self,
+        item: Item,
+        error: CopyError,
+        released: Vec<Item>,
+    ) -> Result<Outcome, (CopyError, Vec<Item>)> {
+        if !item.is_put_off.take() {
+            return Err((error, released));
+        }
+        self.put_off.borrow_mut().push(item);
+        Ok(Outcome::PutOff(released))
+    }
+
+    /// Returns whether a file whose copy failed with `error` is copied again at the end: there may be room for it
+    /// if other incomplete files are removed, or were since the copy began. `removed`: their number then.
+    pub(super) fn may_put_off(&self, error: &CopyError, removed: u64) -> bool {
+        let others = self.copying.get() > 1 || self.removed.get() > removed;
+        let is_full = self.put_off.borrow().len() >= MAX_PUT_OFF;
+        others && !self.is_again.get() && error.is_no_space() && !is_full
     }
 
     /// Copies an object that is not a directory.

@@ -16,6 +16,7 @@ use super::CopyError;
 use super::ledger::Ledger;
 use super::local::{Meta, file_error, next_data, read_ahead, read_at, stat_file};
 use super::put::{Item, Put};
+use super::put_special::is_gone;
 use super::same::is_same;
 
 /// The maximum number of bytes written before a COMMIT. If the server restarts in between, at most
@@ -49,6 +50,17 @@ pub(super) struct Source<'i> {
     pub(super) remote: FileHandle,
     /// Whether the file had less data than its length.
     pub(super) short: Cell<bool>,
+    /// The bytes of the file that were counted.
+    pub(super) counted: &'i Counted,
+}
+
+/// The part of the totals that one attempt to copy a file has counted, in bytes.
+#[derive(Default)]
+pub(super) struct Counted {
+    begun: Cell<u64>,
+    /// Bytes that the server has, each counted once.
+    written: Cell<u64>,
+    holes: Cell<u64>,
 }
 
 /// Records the file as unfinished when dropped, unless it was marked as done. So an unfinished file
@@ -57,6 +69,12 @@ pub(super) struct Unfinished<'i, 'l> {
     ledger: &'l Ledger<'l>,
     item: &'i Item,
     done: bool,
+    /// Whether the server has no room for the file.
+    no_room: bool,
+    /// Whether this copy made the file, or its user owns it.
+    is_own: bool,
+    /// Whether something had this name before, whose content the copy has overwritten.
+    overwrites: bool,
 }
 
 impl<'i, 'l> Unfinished<'i, 'l> {
@@ -65,7 +83,15 @@ impl<'i, 'l> Unfinished<'i, 'l> {
             ledger,
             item,
             done: false,
+            no_room: false,
+            is_own: false,
+            overwrites: false,
         }
+    }
+
+    /// Returns the entry that is copied.
+    pub(super) fn item(&self) -> &'i Item {
+        self.item
     }
 
     /// Marks the file as done, or as left as it was.
@@ -89,8 +115,24 @@ impl Drop for Unfinished<'_, '_> {
     fn drop(&mut self) {
         if !self.done {
             let at = self.item.dir.at(self.item.name());
-            self.ledger.unfinished(at.display());
+            self.ledger.unfinished(at.display(), self.no_room);
         }
+    }
+}
+
+/// Counts a file that is being copied while it lives.
+struct Copying<'a>(&'a Cell<usize>);
+
+impl<'a> Copying<'a> {
+    fn new(number: &'a Cell<usize>) -> Self {
+        number.set(number.get() + 1);
+        Self(number)
+    }
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 
@@ -98,29 +140,114 @@ impl<C: RpcClient> Put<'_, C> {
     /// Copies a regular file.
     pub(super) async fn file(&self, item: &Item) -> Result<FileHandle, CopyError> {
         let _open = self.open_files.take(1).await;
+        let _copying = Copying::new(&self.copying);
+        let removed = self.removed.get();
         let (fd, meta) = self.open(item)?;
         let mut unfinished = Unfinished::new(self.ledger, item);
-        let made = self.make_file(&mut unfinished, PRIVATE, Some(&fd)).await?;
+        let made = self.make_file(&mut unfinished, PRIVATE, Some(&fd)).await;
+        let counted = Counted::default();
+        let filled = match &made {
+            Ok(made) => {
+                let remote = (made.handle, &counted);
+                self.fill(item, (&fd, &meta), remote).await
+            }
+            Err(_) => Ok(false),
+        };
+        let filled = made.and_then(|made| Ok((made.handle, filled?)));
+        if let Err(error) = &filled {
+            item.is_put_off.set(self.may_put_off(error, removed));
+            let is_own = unfinished.is_own;
+            self.give_up(&mut unfinished, error, is_own, &counted).await;
+        }
+        let (remote, changed) = filled?;
+        // A failure from here on is no reason to remove the file: its data are complete.
+        let at = item.dir.at(item.name());
+        self.finish(remote, &meta, &at).await?;
+        unfinished.done();
+        if self.is_again.get() {
+            self.ledger.completed(&at.display());
+        }
+        self.ledger.entry(true);
+        if changed {
+            let path = item.dir.at(item.name()).display();
+            self.ledger.problem(CopyError::Changed { path });
+        }
+        Ok(remote)
+    }
+
+    /// Handles the failure of a copy that has not written all of its file: if the server has no room for it, removes
+    /// the incomplete file, and takes back what was counted of it. `may_remove`: nothing of anybody else goes with it.
+    pub(super) async fn give_up(
+        &self,
+        unfinished: &mut Unfinished<'_, '_>,
+        error: &CopyError,
+        may_remove: bool,
+        counted: &Counted,
+    ) {
+        if unfinished.done || !error.is_lasting() {
+            return;
+        }
+        unfinished.no_room = true;
+        let (dir, name) = (&unfinished.item.dir, unfinished.item.name());
+        if unfinished.overwrites {
+            self.ledger.lost(dir.at(name).display());
+        }
+        let at = dir.at(name);
+        let removed = may_remove && is_gone(&self.mount.remove(dir.info.remote, name, &at).await);
+        if removed {
+            unfinished.done();
+            self.ledger.removed(&at.display());
+            self.removed.set(self.removed.get() + 1);
+        }
+        // A file that is copied again is counted again, and may be there at the end.
+        let is_put_off = unfinished.item.is_put_off.get();
+        self.ledger.count(|totals| {
+            if removed || is_put_off {
+                totals.bytes_removed += counted.written.get();
+                totals.holes -= counted.holes.get();
+            }
+            if is_put_off {
+                totals.begun -= counted.begun.get();
+            }
+            totals.incomplete_removed += u64::from(removed && !is_put_off);
+        });
+    }
+
+    /// Writes the content of a local file to an empty one on the server. Returns whether the local file changed
+    /// meanwhile.
+    async fn fill(
+        &self,
+        item: &Item,
+        (fd, meta): (&OwnedFd, &Meta),
+        (remote, counted): (FileHandle, &Counted),
+    ) -> Result<bool, CopyError> {
         let mut source = Source {
             size: meta.size,
             item,
-            remote: made.handle,
+            remote,
             short: Cell::new(false),
-            content: Content::File(&fd),
+            counted,
+            content: Content::File(fd),
         };
+        counted.begun.set(meta.size);
+        self.ledger.count(|totals| totals.begun += meta.size);
         if source.size == 0 {
-            self.write_to_end(&fd, &mut source).await?;
+            self.write_to_end(fd, &mut source).await?;
         }
         let at = item.dir.at(item.name());
         let mut end = 0;
-        let mut next = next_data(&fd, 0, meta.size);
+        let mut next = next_data(fd, 0, meta.size);
         while let Some(first) = next {
-            let window = window(&fd, meta.size, first);
-            self.write_window(&source, &window).await?;
+            let window = window(fd, meta.size, first);
+            let begin = end;
             end = window.last().map_or(end, |part| part.end);
-            next = next_data(&fd, end, meta.size);
+            let data: u64 = window.iter().map(|part| part.end - part.start).sum();
+            self.count_holes(counted, (end - begin).saturating_sub(data));
+            self.write_window(&source, &window).await?;
+            next = next_data(fd, end, meta.size);
         }
         if end < meta.size {
+            self.count_holes(counted, meta.size - end);
             // The file ends in a hole. The size is set separately, so that no server sets the times
             // first.
             let attributes = SetAttributes {
@@ -130,15 +257,15 @@ impl<C: RpcClient> Put<'_, C> {
             self.mount.setattr(source.remote, attributes, &at).await?;
         }
         let path = || item.dir.info.local.path(&item.local);
-        let now = stat_file(&fd).map_err(|e| file_error("reading", path(), e))?;
-        self.finish(source.remote, &meta, &at).await?;
-        unfinished.done();
-        self.ledger.entry(true);
-        if source.short.get() || !now.is_same_version(&meta) {
-            let path = at.display();
-            self.ledger.problem(CopyError::Changed { path });
+        let now = stat_file(fd).map_err(|e| file_error("reading", path(), e))?;
+        Ok(source.short.get() || !now.is_same_version(meta))
+    }
+
+    fn count_holes(&self, counted: &Counted, len: u64) {
+        if len > 0 {
+            counted.holes.set(counted.holes.get() + len);
+            self.ledger.count(|totals| totals.holes += len);
         }
-        Ok(source.remote)
     }
 
     /// Opens a local file, and makes the kernel read ahead in a large one.
@@ -223,7 +350,8 @@ impl<C: RpcClient> Put<'_, C> {
                         // It existed, and is as it was.
                         unfinished.done();
                     }
-                    emptied?;
+                    unfinished.is_own = emptied?;
+                    unfinished.overwrites = file.attributes.size > 0;
                     return Ok(file);
                 }
                 file
@@ -247,18 +375,22 @@ impl<C: RpcClient> Put<'_, C> {
         let make = async |name: &[u8]| self.mount.create(dir, name, attributes(), &at).await;
         let file = self.replace(item, &there, false, make).await;
         let file = file.inspect_err(|error| unfinished.refused(error))?;
+        // Its other names keep the content.
+        unfinished.overwrites = there.attributes.nlink < 2;
         self.empty(&file, Some(mode), &at).await?;
+        unfinished.is_own = true;
         Ok(file)
     }
 
     /// Truncates a file that may have existed, and sets its permissions to `mode`: some servers refuse
-    /// a WRITE also from the owner if the mode does not permit it.
+    /// a WRITE also from the owner if the mode does not permit it. Returns false if the server says that the file is
+    /// somebody else's.
     async fn empty(
         &self,
         file: &Object,
         mode: Option<u32>,
         at: &impl Place,
-    ) -> Result<(), NfsError> {
+    ) -> Result<bool, NfsError> {
         let there = &file.attributes;
         let size = (there.size > 0).then_some(0);
         let mode = mode.filter(|mode| there.mode & PERMISSIONS != *mode);
@@ -270,17 +402,18 @@ impl<C: RpcClient> Put<'_, C> {
             };
             self.mount.setattr(file.handle, attributes, at).await
         };
-        match (mode, size) {
-            (None, None) => Ok(()),
-            (None, size) => set(None, size).await,
-            (mode, size) => match set(mode, size).await {
-                // Only the owner may change the mode; a user with write permission may still truncate.
-                Err(error) if error.status() == Some(Status::PERM) => match size {
-                    Some(_) => set(None, size).await,
-                    None => Ok(()),
-                },
-                outcome => outcome,
-            },
+        if (mode, size) == (None, None) {
+            return Ok(true);
+        }
+        match set(mode, size).await {
+            // Only the owner may change the mode; a user with write permission may still truncate.
+            Err(error) if mode.is_some() && error.status() == Some(Status::PERM) => {
+                if size.is_some() {
+                    set(None, size).await?;
+                }
+                Ok(false)
+            }
+            outcome => outcome.map(|()| true),
         }
     }
 
@@ -398,6 +531,10 @@ impl<C: RpcClient> Put<'_, C> {
             if ok.committed == Stable::Unstable {
                 written = written.and(Written::Under(ok.verifier));
             }
+        }
+        if !again {
+            let written = &source.counted.written;
+            written.set(written.get() + read as u64);
         }
         self.ledger.count(|totals| match again {
             true => totals.bytes_again += read as u64,

@@ -52,7 +52,7 @@ impl Drop for Temporary<'_, '_> {
 }
 
 /// Returns whether the object of a REMOVE is gone afterwards.
-fn is_gone(removed: &Result<(), NfsError>) -> bool {
+pub(super) fn is_gone(removed: &Result<(), NfsError>) -> bool {
     match removed {
         Ok(()) => true,
         Err(error) => error.status() == Some(Status::NOENT),

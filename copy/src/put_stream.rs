@@ -5,13 +5,13 @@ use std::io;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use nfs_binding::client::{Mount, NfsError, Place, RpcClient};
+use nfs_binding::client::{Mount, NfsError, Object, Place, RpcClient};
 use nfs_binding::proto::{FileType, SetAttributes, Status};
 use rdma::{Buf, Pool};
 
 use super::ledger::Ledger;
 use super::put::{Item, Put};
-use super::put_file::{Content, PERMISSIONS, Source, Unfinished};
+use super::put_file::{Content, Counted, PERMISSIONS, Source, Unfinished};
 use super::{CopyError, CopyOptions, Report, Totals};
 
 /// The maximum number of pieces of the stream, each for one WRITE, that are kept in memory until
@@ -61,17 +61,55 @@ impl<C: RpcClient> Put<'_, C> {
             });
         }
         let item = self.root_item(b"-", remote).await?;
-        let at = item.dir.at(item.name());
-        let mode = self.existing_mode(&item).await?.unwrap_or(mode);
+        let existing = self.existing_mode(&item).await?;
+        let mode = existing.unwrap_or(mode);
         let mut unfinished = Unfinished::new(self.ledger, &item);
-        let file = self.make_file(&mut unfinished, mode, None).await?;
+        let counted = Counted::default();
+        let filled = self
+            .fill_from(&mut unfinished, content, mode, &counted)
+            .await;
+        if let Err(error) = &filled {
+            // The permissions of a file that was there before would go with it.
+            let is_new = existing.is_none();
+            self.give_up(&mut unfinished, error, is_new, &counted).await;
+        }
+        let file = filled?;
+        if file.attributes.mode & PERMISSIONS != mode {
+            // The server did not set it in CREATE.
+            let attributes = SetAttributes {
+                mode: Some(mode),
+                ..SetAttributes::default()
+            };
+            let at = item.dir.at(item.name());
+            self.mount.setattr(file.handle, attributes, &at).await?;
+        }
+        unfinished.done();
+        self.ledger.entry(true);
+        Ok(())
+    }
+
+    /// Makes the file with `mode`, and writes a stream to it.
+    async fn fill_from<S>(
+        &self,
+        unfinished: &mut Unfinished<'_, '_>,
+        content: S,
+        mode: u32,
+        counted: &Counted,
+    ) -> Result<Object, CopyError>
+    where
+        S: Stream<Item = io::Result<Vec<u8>>> + Unpin,
+    {
+        let item = unfinished.item();
+        let at = item.dir.at(item.name());
+        let file = self.make_file(unfinished, mode, None).await?;
         let mut stream = Pieces::new(self, content);
         let mut source = Source {
             content: Content::Memory(0, Vec::new()),
             size: 0,
-            item: &item,
+            item,
             remote: file.handle,
             short: Cell::new(false),
+            counted,
         };
         loop {
             let start = source.size;
@@ -85,17 +123,7 @@ impl<C: RpcClient> Put<'_, C> {
             self.write_window(&source, std::slice::from_ref(&part))
                 .await?;
         }
-        if file.attributes.mode & PERMISSIONS != mode {
-            // The server did not set it in CREATE.
-            let attributes = SetAttributes {
-                mode: Some(mode),
-                ..SetAttributes::default()
-            };
-            self.mount.setattr(file.handle, attributes, &at).await?;
-        }
-        unfinished.done();
-        self.ledger.entry(true);
-        Ok(())
+        Ok(file)
     }
 
     /// Returns the permissions of the regular file that exists there, if there is one.

@@ -30,7 +30,7 @@ pub async fn remove<C: RpcClient>(
         match remove.start(remote).await {
             Ok(first) => {
                 let limit = options.files_in_flight;
-                run_all(first, limit, &ledger, |task| remove.run(task)).await;
+                run_all(vec![first], limit, &ledger, |task| remove.run(task)).await;
             }
             Err(error) => ledger.problem(error),
         }

@@ -9,15 +9,19 @@ use nfs_binding::client::{DisplayPath, Place};
 
 use super::ledger::Ledger;
 
-/// Runs `first` and the tasks that follow from it, at most `limit` at a time. New tasks run first,
+/// Runs `first` and the tasks that follow from them, at most `limit` at a time. New tasks run first,
 /// so the stack holds the entries of the directories in progress and not of the whole tree.
 ///
-/// The tasks that `run` returns are pushed in order: the last runs first.
-pub(super) async fn run_all<T, F>(first: T, limit: usize, ledger: &Ledger<'_>, run: impl Fn(T) -> F)
-where
+/// The tasks of `first`, and those that `run` returns, are in order: the last runs first.
+pub(super) async fn run_all<T, F>(
+    first: Vec<T>,
+    limit: usize,
+    ledger: &Ledger<'_>,
+    run: impl Fn(T) -> F,
+) where
     F: Future<Output = Vec<T>>,
 {
-    let mut waiting = vec![first];
+    let mut waiting = first;
     let mut under_way = FuturesUnordered::new();
     loop {
         while under_way.len() < limit.max(1)

@@ -20,6 +20,11 @@ pub(crate) fn kind(file_type: FileType) -> fuser::FileType {
     }
 }
 
+/// The maximum size in which programs should read directories, bytes. The C library reads so many of them at once from
+/// the kernel's cache, and a program then asks for the attributes of each entry in that before the next ones can come
+/// with attributes ([`looked_up`](crate::core::Core::looked_up)).
+const DIRECTORY_BLOCK: u32 = 64 << 10;
+
 /// Converts attributes. The inode number is `ino`, and `block` the size in which programs should read
 /// and write.
 pub(crate) fn attr(stat: &Stat, ino: u64, block: u32) -> FileAttr {
@@ -38,7 +43,10 @@ pub(crate) fn attr(stat: &Stat, ino: u64, block: u32) -> FileAttr {
         uid: it.uid,
         gid: it.gid,
         rdev: encode_device(it.rdev),
-        blksize: block,
+        blksize: match it.file_type {
+            FileType::Directory => block.min(DIRECTORY_BLOCK),
+            _ => block,
+        },
         flags: 0,
     }
 }

@@ -43,6 +43,7 @@ use crate::attributes::{Cached, Learnt, Version};
 use crate::copies::Copies;
 use crate::core::files::OpenFile;
 use crate::core::listing::OpenDirectory;
+use crate::counts::{Counts, Observe};
 use crate::errno::{of_call, of_status};
 use crate::inodes::{Inodes, ROOT};
 use crate::interrupts::Interrupts;
@@ -136,6 +137,9 @@ pub(crate) struct Core<C: Connect> {
     pub(crate) direct_waiting: Cell<u32>,
     /// Woken when the kernel has forgotten the pages of a file, or the attributes of an object.
     pub(crate) invalidated: Notify,
+    pub(crate) counts: Counts,
+    /// The source of what the transport of `connect` has counted, if anybody may ask.
+    pub(crate) observe: RefCell<Option<Observe>>,
     /// Work to begin. The driver of the file system takes it.
     tasks: RefCell<Vec<Task>>,
     pub(crate) interrupts: Interrupts,
@@ -190,6 +194,8 @@ impl<C: Connect> Core<C> {
             hidden: Cell::new(0),
             direct_waiting: Cell::new(0),
             invalidated: Notify::default(),
+            counts: Counts::default(),
+            observe: RefCell::default(),
             tasks: RefCell::default(),
             interrupts: Interrupts::default(),
             gone: Cell::new(false),
@@ -297,6 +303,7 @@ impl<C: Connect> Core<C> {
                 })) if tries < JUKEBOX_TRIES
                     || (self.options.hard && (saves_data || !self.gone.get())) =>
                 {
+                    self.counts.delays.add(1);
                     user.caller.sleep(pause).await;
                     pause = (pause * 2).min(longest);
                     tries += 1;

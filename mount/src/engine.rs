@@ -52,7 +52,20 @@ impl<C: Connect> Queue<C> {
 
     /// Adds a request, from any thread.
     pub(crate) fn push(&self, job: Job<C>) {
-        let mut state = self.state();
+        Self::add(self.state(), job);
+    }
+
+    /// Adds a request unless the queue is closed, from any thread. Returns whether it did.
+    pub(crate) fn try_push(&self, job: Job<C>) -> bool {
+        let state = self.state();
+        let open = !state.closed;
+        if open {
+            Self::add(state, job);
+        }
+        open
+    }
+
+    fn add(mut state: MutexGuard<'_, State<C>>, job: Job<C>) {
         state.jobs.push_back(job);
         let waker = state.waker.take();
         drop(state);
@@ -70,6 +83,12 @@ impl<C: Connect> Queue<C> {
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+
+    /// Returns the number of requests that nobody has taken.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.state().jobs.len()
     }
 
     /// Takes all requests, or leaves a waker if there are none. Returns whether more may come.

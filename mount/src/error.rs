@@ -30,7 +30,7 @@ pub enum MountError {
     )]
     NoHelper,
     /// The mount point, or what is to be mounted, is not a directory.
-    #[error("{}: is no directory", .0.display())]
+    #[error("{}: is not a directory", .0.display())]
     NotDirectory(PathBuf),
     /// The mount point cannot be used.
     #[error("{}: {source}", path.display())]

@@ -33,6 +33,7 @@ mod bridge;
 mod convert;
 mod copies;
 mod core;
+mod counts;
 mod direct_run;
 mod dirty;
 mod engine;
@@ -53,6 +54,7 @@ mod read_ahead;
 mod read_memory;
 mod remount;
 mod session;
+mod statistics;
 mod users;
 
 #[cfg(test)]
@@ -62,8 +64,10 @@ mod in_process;
 mod tests;
 
 pub use copies::Copies;
+pub use counts::RequestKind;
 pub use error::MountError;
-pub use mount_table::{MountEntry, all as all_mounts};
+pub use mount_table::{MountEntry, all as all_mounts, ours_at as mount_at};
 pub use options::{AttributeTimes, LookupCache, Options};
 pub use remount::{Remount, remount};
 pub use session::{Mounted, Umount, mount, umount};
+pub use statistics::{MountStatistics, StatisticsHandle};

@@ -50,7 +50,7 @@ pub(crate) fn find(path: &Path) -> io::Result<Option<MountEntry>> {
 ///
 /// # Errors
 /// [`MountError::NotMounted`], or [`MountError::MountPoint`] if there is no such directory.
-pub(crate) fn ours_at(at: &Path) -> Result<MountEntry, MountError> {
+pub fn ours_at(at: &Path) -> Result<MountEntry, MountError> {
     let mount_point = |source| MountError::MountPoint {
         path: at.to_owned(),
         source,

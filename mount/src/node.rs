@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use nfs_binding::proto::{Access, Attributes, FileHandle, FileType, NfsTime};
+use nfs_binding::proto::{Access, Attributes, FileHandle, FileType, NfsTime, Verifier};
 use rustix::io::Errno;
 
 use crate::attributes::Cached;
@@ -123,6 +123,10 @@ pub(crate) struct Node<A> {
     pub(crate) lookups_below: RefCell<Option<Box<Lookups<A>>>>,
     /// Of a directory: the version that the kernel has a listing of.
     pub(crate) listed: Cell<Option<u64>>,
+    /// Of a directory: the number of lookups in it while a program lists it from the kernel's cache; `None` if none does.
+    pub(crate) looked_up: Cell<Option<u32>>,
+    /// Of a directory: the verifier of its latest listing from the server.
+    pub(crate) list_verifier: Cell<Verifier>,
     /// Of a directory: whether a program has opened it last without reading its entries.
     pub(crate) opened_unread: Cell<bool>,
     /// Of a directory: the number of files that have a hidden name in it. It stays in the table until they are gone.
@@ -191,6 +195,8 @@ impl<A> Node<A> {
             unsure: Cell::new(0),
             lookups_below: RefCell::default(),
             listed: Cell::new(None),
+            looked_up: Cell::new(None),
+            list_verifier: Cell::default(),
             opened_unread: Cell::new(false),
             hides: Cell::new(0),
             unhiding: Cell::new(0),

@@ -15,7 +15,7 @@ use nfs_binding::client::{ClientAs, Mount, NfsUrl, Object};
 use nfs_binding::proto::FileType;
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
-use rpc_transport::{Client, EncodedCredential};
+use rpc_transport::{Client, EncodedCredential, StatusOf, TransportStatistics};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statfs, statx};
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -28,6 +28,7 @@ use crate::mount_table::{self, MountEntry, TYPE};
 use crate::notifications::Notify;
 use crate::options::Options;
 use crate::remount;
+use crate::statistics::StatisticsHandle;
 
 /// The number of threads that read requests from the kernel and pass them on. One, so that requests keep
 /// their order: the kernel does not wait for the answer to RELEASE, and a REMOVE handled before it would
@@ -185,6 +186,19 @@ impl Mounted {
         self.copies.clone()
     }
 
+    /// Has [`MountStatistics`](crate::MountStatistics) show what `transport` tells, which is called on the thread
+    /// that serves the mount, and counts the calls of the client from now on. `status` says how results begin.
+    /// Returns what other threads ask.
+    pub fn observe(
+        &self,
+        status: StatusOf,
+        transport: impl Fn() -> TransportStatistics + 'static,
+    ) -> StatisticsHandle {
+        self.client.count_calls(status);
+        self.core.observe.replace(Some(Box::new(transport)));
+        StatisticsHandle::new(&self.queue)
+    }
+
     /// Returns the directory that the export is mounted at.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -300,7 +314,7 @@ fn source_name(options: &Options) -> String {
 
 /// Returns whether two sources are the same export of the same server: a URL and `SERVER:/PATH` may be.
 fn is_same_source(mounted: &OsStr, source: &str) -> bool {
-    let url = |source: &str| NfsUrl::from_source(source).ok();
+    let url = |source: &str| source.parse::<NfsUrl>().ok();
     let mounted = mounted.to_str();
     let urls = mounted.and_then(url).zip(url(source));
     mounted == Some(source) || urls.is_some_and(|(mounted, source)| mounted == source)

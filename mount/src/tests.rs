@@ -2,6 +2,7 @@
 //! They need no FUSE.
 
 mod appends;
+mod counted;
 mod direct_writes;
 mod end;
 mod first_contact;

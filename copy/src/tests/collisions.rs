@@ -105,7 +105,7 @@ fn directories_and_others_do_not_replace_each_other() {
     fs::create_dir_all(rig.exported("tree/c")).unwrap();
     fs::write(rig.exported("tree/c/trap"), "trap").unwrap();
 
-    let no_directory = "exists, and is no directory: none can be made in its place";
+    let no_directory = "exists, and is not a directory: none can be made in its place";
     let directory = "exists, and is a directory: it is not replaced";
     assert_eq!(texts(&rig.put("a", "a")), [format!("a {no_directory}")]);
     assert!(texts(&rig.get("a", "a"))[0].ends_with(directory));

@@ -527,13 +527,13 @@ fn what_ends_a_put_tells_which_files_are_unfinished() {
     assert!(fs::metadata(rig.exported("copy/big")).unwrap().len() < 500_000);
 
     rig.options.interrupt = crate::Interrupt::new();
-    let failed = Cell::new(false);
-    rig.server.plan(move |proc, _| match proc {
-        nfs::Write::NUMBER if !failed.replace(true) => Fault::Status(Status::NOSPC),
+    rig.server.plan(|proc, _| match proc {
+        nfs::Write::NUMBER => Fault::Status(Status::NOSPC),
         _ => Fault::None,
     });
     let report = rig.put("tree", "copy");
-    assert_eq!(report.unfinished.len(), 1, "{:?}", texts(&report));
+    assert_eq!(report.unfinished, [], "{:?}", texts(&report));
+    assert_eq!(report.totals.incomplete_removed, 1);
 
     rig.server.plan(|_, _| Fault::None);
     let report = rig.put("tree", "copy");
@@ -541,6 +541,125 @@ fn what_ends_a_put_tells_which_files_are_unfinished() {
     assert!(report.unfinished.is_empty());
     same_trees(&rig.local("tree"), &rig.exported("copy"));
     assert_eq!(rig.server.pool.in_use(), 0);
+}
+
+/// Regression test: a part of the file stayed, as if copying again could complete it.
+#[test]
+fn a_file_that_can_have_no_room_is_removed() {
+    for status in [Status::NOSPC, Status::DQUOT, Status::FBIG] {
+        for fails in [false, true] {
+            let rig = Fixture::directory(wsize(4096));
+            fs::write(rig.local("file"), pattern(50_000)).unwrap();
+            rig.server.plan(move |proc, count| match proc {
+                nfs::Write::NUMBER if count > 5 => Fault::Status(status),
+                nfs::Remove::NUMBER if fails => Fault::Status(status),
+                _ => Fault::None,
+            });
+            let removed = u64::from(!fails);
+            let stays = usize::from(fails);
+            let chunks = || vec![Ok(pattern(50_000))];
+            for report in [rig.put("file", "file"), rig.put_stream(chunks(), "other")] {
+                assert_eq!(report.totals.problems, 1, "{:?}", texts(&report));
+                assert_eq!(report.totals.incomplete_removed, removed);
+                assert_eq!((report.unfinished.len(), report.no_room.len()), (0, stays));
+            }
+            let names = names(rig.exported.as_ref().unwrap().path());
+            assert_eq!(names.len(), 2 * stays, "{names:?}");
+            // A file that existed keeps its name, as its permissions would be lost with it.
+            fs::write(rig.exported("other"), "old").unwrap();
+            let report = rig.put_stream(chunks(), "other");
+            assert_eq!(
+                (report.totals.incomplete_removed, report.no_room.len()),
+                (0, 1)
+            );
+            assert!(rig.exported("other").exists());
+        }
+    }
+}
+
+/// Regression test: an earlier file was lost without a word, and small files failed because large ones were
+/// copied at the same time.
+#[test]
+fn what_does_not_fit_loses_the_earlier_file_and_not_its_neighbours() {
+    let rig = Fixture::directory(wsize(4096));
+    fs::create_dir(rig.local("tree")).unwrap();
+    fs::create_dir(rig.exported("copy")).unwrap();
+    for n in 0..3 {
+        fs::write(rig.local(&format!("tree/large{n}")), pattern(50_000)).unwrap();
+        fs::write(rig.exported(&format!("copy/large{n}")), "earlier").unwrap();
+        fs::write(rig.local(&format!("tree/small{n}")), pattern(100)).unwrap();
+        fs::write(rig.exported(&format!("copy/small{n}")), "earlier").unwrap();
+    }
+    // Room for 50,000 bytes, which never hold one of the large files.
+    let root = rig.exported("copy");
+    rig.server.plan(move |proc, _| {
+        let files = fs::read_dir(&root).unwrap();
+        let lens = files.map(|file| file.unwrap().metadata().map_or(0, |meta| meta.len()));
+        match proc {
+            nfs::Write::NUMBER if lens.sum::<u64>() > 40_000 => Fault::Status(Status::NOSPC),
+            _ => Fault::None,
+        }
+    });
+    let report = rig.put("tree", "copy");
+    assert_eq!((report.totals.problems, report.more_no_space), (3, 2));
+    let mut lost: Vec<String> = report.lost.iter().map(ToString::to_string).collect();
+    lost.sort();
+    assert_eq!(lost, ["copy/large0", "copy/large1", "copy/large2"]);
+    assert_eq!(report.totals.incomplete_removed, 3);
+    assert_eq!(
+        (report.totals.files, names(&rig.exported("copy")).len()),
+        (3, 3)
+    );
+    let there = report.totals.bytes - report.totals.bytes_removed;
+    assert_eq!(there, 300, "{:?}", report.totals);
+}
+
+/// Failures other than lack of room are no reason to remove anything.
+#[test]
+fn a_file_that_may_be_needed_is_not_removed() {
+    let content = || vec![Ok(pattern(50_000))];
+    // It is somebody else's: its mode cannot be set.
+    for size in [0, 100] {
+        let rig = Fixture::directory(wsize(4096));
+        fs::write(rig.local("file"), pattern(50_000)).unwrap();
+        fs::write(rig.exported("file"), pattern(size)).unwrap();
+        let refused = Cell::new(false);
+        rig.server.plan(move |proc, count| match proc {
+            nfs::Setattr::NUMBER if !refused.replace(true) => Fault::Status(Status::PERM),
+            nfs::Write::NUMBER if count > 5 => Fault::Status(Status::NOSPC),
+            _ => Fault::None,
+        });
+        let report = rig.put("file", "file");
+        assert_eq!(report.totals.incomplete_removed, 0);
+        assert_eq!((report.unfinished.len(), report.no_room.len()), (0, 1));
+        assert!(rig.exported("file").exists());
+    }
+    // Its data are complete, and only its attributes were not set.
+    for status in [Status::DQUOT, Status::NOSPC] {
+        let rig = Fixture::directory(wsize(4096));
+        fs::write(rig.local("file"), pattern(50_000)).unwrap();
+        rig.server.plan(move |proc, _| match proc {
+            nfs::Setattr::NUMBER => Fault::Status(status),
+            _ => Fault::None,
+        });
+        let report = rig.put("file", "file");
+        assert_eq!(report.totals.problems, 1, "{:?}", texts(&report));
+        assert_eq!(report.totals.incomplete_removed, 0);
+        assert_eq!((report.unfinished.len(), report.no_room.len()), (1, 0));
+        assert!(fs::read(rig.exported("file")).unwrap() == pattern(50_000));
+    }
+    // The server may be writable again when the copy is repeated.
+    let rig = Fixture::directory(wsize(4096));
+    fs::write(rig.local("file"), pattern(50_000)).unwrap();
+    rig.server.plan(|proc, count| match proc {
+        nfs::Write::NUMBER if count > 5 => Fault::Status(Status::ROFS),
+        _ => Fault::None,
+    });
+    for report in [rig.put("file", "file"), rig.put_stream(content(), "other")] {
+        assert_eq!(report.totals.incomplete_removed, 0);
+        assert_eq!((report.unfinished.len(), report.no_room.len()), (1, 0));
+    }
+    assert_eq!(names(rig.exported.as_ref().unwrap().path()).len(), 2);
 }
 
 /// An existing file is truncated before its first WRITE.

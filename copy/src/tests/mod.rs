@@ -3,6 +3,7 @@
 mod authority;
 mod collisions;
 mod faults;
+mod room;
 pub(super) mod tree;
 mod trees;
 
@@ -10,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nfs_binding::client::{AttachOptions, Mount};
+use nfs_binding::client::{AttachOptions, DisplayPath, Mount};
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer};

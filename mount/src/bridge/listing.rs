@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use super::{Bridge, Fails, GENERATION, nothing};
 use crate::convert::{attr, kind};
 use crate::core::{Connect, Core, UserOf};
+use crate::counts::RequestKind;
 
 impl<C: Connect> Bridge<C> {
     /// Answers READDIR: names and numbers.
@@ -37,7 +38,7 @@ impl<C: Connect> Bridge<C> {
                 }
             });
         };
-        self.submit(request, reply, work, answer);
+        self.submit(RequestKind::Readdir, request, reply, work, answer);
     }
 
     /// Answers READDIRPLUS: with attributes, as far as the kernel may use them and the names.
@@ -80,7 +81,7 @@ impl<C: Connect> Bridge<C> {
                 }
             });
         };
-        self.submit(request, reply, work, answer);
+        self.submit(RequestKind::Readdirplus, request, reply, work, answer);
     }
 }
 

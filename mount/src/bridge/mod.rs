@@ -25,6 +25,7 @@ use crate::convert::attr;
 use crate::copies::Copies;
 use crate::core::find::{Found, Stat};
 use crate::core::{Connect, Core, UserOf};
+use crate::counts::RequestKind;
 use crate::engine::Queue;
 use crate::users::Requester;
 
@@ -80,6 +81,7 @@ impl<C: Connect> Bridge<C> {
     /// Passes a request to the file system's thread: `work` does it, and `answer` replies.
     fn submit<R, T, F>(
         &self,
+        kind: RequestKind,
         request: &Request,
         reply: R,
         work: impl FnOnce(Rc<Core<C>>, UserOf<C>) -> F + Send + 'static,
@@ -95,6 +97,7 @@ impl<C: Connect> Bridge<C> {
             pid: request.pid(),
         };
         self.queue.push(Box::new(move |core: &Rc<Core<C>>| {
+            core.counts.request(kind);
             let user = core.user(requester);
             let work = work(Rc::clone(core), user);
             let core = Rc::clone(core);

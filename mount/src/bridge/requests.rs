@@ -30,6 +30,7 @@ use crate::core::files::Opened;
 use crate::core::find::Found;
 use crate::core::transfer::WriteMode;
 use crate::core::{Connect, Core};
+use crate::counts::RequestKind;
 use crate::kernel::BACKGROUND;
 
 /// The block size in which free space is reported.
@@ -79,11 +80,12 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let (name, thread) = (name.as_bytes().to_vec(), request.pid());
         let work =
             async move |core: Rc<Core<C>>, user| core.lookup(&user, thread, parent.0, &name).await;
-        self.submit(request, reply, work, self.entry());
+        self.submit(RequestKind::Lookup, request, reply, work, self.entry());
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
         self.queue.push(Box::new(move |core: &Rc<Core<C>>| {
+            core.counts.request(RequestKind::Forget);
             core.forget(ino.0, lookups);
             Box::pin(std::future::ready(()))
         }));
@@ -91,7 +93,13 @@ impl<C: Connect> Filesystem for Bridge<C> {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let work = async move |core: Rc<Core<C>>, user| core.getattr(&user, ino.0).await;
-        self.submit(request, reply, work, self.attributes());
+        self.submit(
+            RequestKind::Getattr,
+            request,
+            reply,
+            work,
+            self.attributes(),
+        );
     }
 
     fn setattr(
@@ -123,12 +131,24 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let file = file.map(|file| file.0);
         let work =
             async move |core: Rc<Core<C>>, user| core.setattr(&user, ino.0, file, attributes).await;
-        self.submit(request, reply, work, self.attributes());
+        self.submit(
+            RequestKind::Setattr,
+            request,
+            reply,
+            work,
+            self.attributes(),
+        );
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
         let work = async move |core: Rc<Core<C>>, user| core.readlink(&user, ino.0).await;
-        self.submit(request, reply, work, |reply, text: Bytes| reply.data(&text));
+        self.submit(
+            RequestKind::Readlink,
+            request,
+            reply,
+            work,
+            |reply, text: Bytes| reply.data(&text),
+        );
     }
 
     fn mknod(
@@ -149,7 +169,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
             core.mknod(&user, parent.0, &name, file_type, mode & 0o7777, device)
                 .await
         };
-        self.submit(request, reply, work, self.entry());
+        self.submit(RequestKind::Mknod, request, reply, work, self.entry());
     }
 
     fn mkdir(
@@ -165,19 +185,23 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let work = async move |core: Rc<Core<C>>, user| {
             core.mkdir(&user, parent.0, &name, mode & 0o7777).await
         };
-        self.submit(request, reply, work, self.entry());
+        self.submit(RequestKind::Mkdir, request, reply, work, self.entry());
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
         let work = async move |core: Rc<Core<C>>, user| core.unlink(&user, parent.0, &name).await;
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(RequestKind::Unlink, request, reply, work, |reply, ()| {
+            reply.ok()
+        });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
         let work = async move |core: Rc<Core<C>>, user| core.rmdir(&user, parent.0, &name).await;
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(RequestKind::Rmdir, request, reply, work, |reply, ()| {
+            reply.ok()
+        });
     }
 
     fn symlink(
@@ -193,7 +217,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let work = async move |core: Rc<Core<C>>, user| {
             core.symlink(&user, parent.0, &name, &target).await
         };
-        self.submit(request, reply, work, self.entry());
+        self.submit(RequestKind::Symlink, request, reply, work, self.entry());
     }
 
     fn rename(
@@ -215,7 +239,9 @@ impl<C: Connect> Filesystem for Bridge<C> {
             core.rename(&user, (parent.0, &old), (new_parent.0, &new))
                 .await
         };
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(RequestKind::Rename, request, reply, work, |reply, ()| {
+            reply.ok()
+        });
     }
 
     fn link(
@@ -229,15 +255,21 @@ impl<C: Connect> Filesystem for Bridge<C> {
         let name = new_name.as_bytes().to_vec();
         let work =
             async move |core: Rc<Core<C>>, user| core.link(&user, ino.0, new_parent.0, &name).await;
-        self.submit(request, reply, work, self.entry());
+        self.submit(RequestKind::Link, request, reply, work, self.entry());
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (mode, thread) = (open_mode(flags.0), request.pid());
         let work = async move |core: Rc<Core<C>>, user| core.open(&user, thread, ino.0, mode).await;
-        self.submit(request, reply, work, move |reply, opened: Opened| {
-            reply.opened(FileHandle(opened.file), open_flags(mode, opened));
-        });
+        self.submit(
+            RequestKind::Open,
+            request,
+            reply,
+            work,
+            move |reply, opened: Opened| {
+                reply.opened(FileHandle(opened.file), open_flags(mode, opened));
+            },
+        );
     }
 
     fn create(
@@ -267,7 +299,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
             let file = FileHandle(opened.file);
             reply.created(&trust, &attr, GENERATION, file, open_flags(open, opened));
         };
-        self.submit(request, reply, work, answer);
+        self.submit(RequestKind::Create, request, reply, work, answer);
     }
 
     fn read(
@@ -285,7 +317,13 @@ impl<C: Connect> Filesystem for Bridge<C> {
         // mapping. Only a read by a program has a lock owner.
         let direct = open_mode(flags.0).direct && lock_owner.is_some();
         let work = async move |core: Rc<Core<C>>, _| core.read(file.0, offset, size, direct).await;
-        self.submit(request, reply, work, |reply, data: Bytes| reply.data(&data));
+        self.submit(
+            RequestKind::Read,
+            request,
+            reply,
+            work,
+            |reply, data: Bytes| reply.data(&data),
+        );
     }
 
     fn write(
@@ -313,7 +351,9 @@ impl<C: Connect> Filesystem for Bridge<C> {
             append: !mapped && appends(flags.0),
         };
         let work = async move |core: Rc<Core<C>>, _| core.write(file.0, offset, data, mode).await;
-        self.submit(request, reply, work, |reply, len| reply.written(len));
+        self.submit(RequestKind::Write, request, reply, work, |reply, len| {
+            reply.written(len)
+        });
     }
 
     fn flush(
@@ -325,7 +365,9 @@ impl<C: Connect> Filesystem for Bridge<C> {
         reply: ReplyEmpty,
     ) {
         let work = async move |core: Rc<Core<C>>, _| core.close(file.0).await;
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(RequestKind::Flush, request, reply, work, |reply, ()| {
+            reply.ok()
+        });
     }
 
     fn release(
@@ -340,6 +382,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
     ) {
         // At once, so that a removal that follows finds the file closed.
         self.queue.push(Box::new(move |core: &Rc<Core<C>>| {
+            core.counts.request(RequestKind::Release);
             core.release(file.0);
             reply.ok();
             Box::pin(std::future::ready(()))
@@ -355,7 +398,9 @@ impl<C: Connect> Filesystem for Bridge<C> {
         reply: ReplyEmpty,
     ) {
         let work = async move |core: Rc<Core<C>>, _| core.fsync(file.0).await;
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(RequestKind::Fsync, request, reply, work, |reply, ()| {
+            reply.ok()
+        });
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -368,7 +413,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
             }
             reply.opened(FileHandle(opened.number), flags);
         };
-        self.submit(request, reply, work, answer);
+        self.submit(RequestKind::Opendir, request, reply, work, answer);
     }
 
     fn readdir(
@@ -405,7 +450,13 @@ impl<C: Connect> Filesystem for Bridge<C> {
             core.releasedir(directory.0);
             Ok(())
         };
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(
+            RequestKind::Releasedir,
+            request,
+            reply,
+            work,
+            |reply, ()| reply.ok(),
+        );
     }
 
     /// Changes of directories are on the server's stable storage when they are done.
@@ -431,7 +482,7 @@ impl<C: Connect> Filesystem for Bridge<C> {
                 total, free, available, files, free_files, BLOCK, NAME_MAX, BLOCK,
             );
         };
-        self.submit(request, reply, work, answer);
+        self.submit(RequestKind::Statfs, request, reply, work, answer);
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
@@ -441,7 +492,9 @@ impl<C: Connect> Filesystem for Bridge<C> {
             mask.contains(AccessFlags::X_OK),
         );
         let work = async move |core: Rc<Core<C>>, user| core.access(&user, ino.0, want).await;
-        self.submit(request, reply, work, |reply, ()| reply.ok());
+        self.submit(RequestKind::Access, request, reply, work, |reply, ()| {
+            reply.ok()
+        });
     }
 
     refused! {

@@ -63,6 +63,7 @@ impl<C: Connect> Core<C> {
         name: &[u8],
     ) -> Result<Found, Errno> {
         let directory = self.node(parent)?;
+        self.looked_up(&directory);
         match self.find(user, &directory, name).await {
             Ok((node, asked)) => {
                 // Close-to-open: only attributes that a call has just brought let the following `open`
@@ -95,8 +96,18 @@ impl<C: Connect> Core<C> {
         directory: &NodeOf<C>,
         name: &[u8],
     ) -> Result<(NodeOf<C>, bool), Errno> {
+        let names = &self.counts;
+        // Counts a known name by whether a call has brought, or not, the attributes of its object.
+        let counted = |outcome: Result<bool, Errno>| {
+            match outcome {
+                Ok(false) => names.names_known.add(1),
+                Ok(true) | Err(_) => names.names_asked.add(1),
+            }
+            outcome
+        };
         if let Some(known) = self.known(user, directory, name).await? {
             let Some(ino) = known else {
+                names.names_known.add(1);
                 return Err(Errno::NOENT);
             };
             let node = self.inodes.borrow().get(ino);
@@ -104,19 +115,23 @@ impl<C: Connect> Core<C> {
                 match self.refresh(user, &node).await {
                     // It was replaced by another client.
                     Err(Errno::STALE) => {}
-                    outcome => return outcome.map(|asked| (node, asked)),
+                    outcome => return counted(outcome).map(|asked| (node, asked)),
                 }
             }
         }
         match self.listed_name(user, directory, name).await? {
             Some(Some(node)) => match self.refresh(user, &node).await {
                 Err(Errno::STALE) => {}
-                outcome => return outcome.map(|asked| (node, asked)),
+                outcome => return counted(outcome).map(|asked| (node, asked)),
             },
-            Some(None) => return Err(Errno::NOENT),
+            Some(None) => {
+                names.names_known.add(1);
+                return Err(Errno::NOENT);
+            }
             None => {}
         }
         self.count_lookup(user, directory);
+        names.names_asked.add(1);
         let node = self.ask_name(user, directory, name).await?;
         self.settled(user, &node).await?;
         Ok((node, true))
@@ -263,7 +278,11 @@ impl<C: Connect> Core<C> {
         if node.is_file() && !node.dirty.borrow().is_empty() {
             self.flush(&node).await;
         }
-        self.refresh(user, &node).await?;
+        let from = match self.refresh(user, &node).await? {
+            true => &self.counts.attributes_asked,
+            false => &self.counts.attributes_known,
+        };
+        from.add(1);
         self.until_invalidated(&node).await;
         let stat = self.stat(&node);
         node.tell(&stat.attributes);

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::attributes::Version;
 use crate::core::find::Stat;
 use crate::core::{Connect, Core, NodeOf, UserOf};
+use crate::kernel::WHOLE;
 use crate::node::Node;
 use crate::users::User;
 
@@ -27,6 +28,10 @@ const KEEP_UNREFERENCED: Duration = Duration::from_secs(5);
 
 /// How long entries that were fetched when a directory was opened are used.
 const KEEP_UNREAD: Duration = Duration::from_secs(1);
+
+/// The number of names that a program may look up in a directory that it lists from the kernel's cache until the kernel
+/// forgets the listing.
+const LOOKED_UP: u32 = 32;
 
 /// The number of entries of one listing whose types are asked for at the same time.
 const TYPES_AT_ONCE: usize = 32;
@@ -155,6 +160,7 @@ impl<C: Connect> Core<C> {
         self.until_invalidated(&node).await;
         let version = node.names_version.get();
         let keep = node.listed.replace(Some(version)) == Some(version) && self.is_fresh(&node);
+        node.looked_up.set(keep.then_some(0));
         let number = self.directories.borrow_mut().insert(Rc::new(directory));
         Ok(OpenedDirectory {
             number: number as u64,
@@ -173,6 +179,7 @@ impl<C: Connect> Core<C> {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         let directory = self.directories.borrow_mut().try_remove(index);
         if let Some(directory) = directory {
+            directory.node.looked_up.set(None);
             if directory.stream.borrow().unread.is_some() {
                 directory.node.opened_unread.set(true);
             }
@@ -210,6 +217,9 @@ impl<C: Connect> Core<C> {
             };
             if offset == 0 {
                 stream.verifier = Verifier::default();
+            } else if stream.verifier == Verifier::default() {
+                // The beginning of this listing was from the kernel's cache.
+                stream.verifier = directory.node.list_verifier.get();
             }
         }
         if stream.entries.is_empty() && !stream.ended {
@@ -242,6 +252,27 @@ impl<C: Connect> Core<C> {
         }
         directory.stream.replace(stream);
         Ok(())
+    }
+
+    /// Counts a lookup in a directory. A program that asks for the attributes of each name that it lists, as `ls -l` does,
+    /// makes a request for each if the names are from the kernel's cache, and a LOOKUP unless its answer is known here.
+    /// READDIRPLUS brings hundreds at a time, so the kernel is made to forget the listing, and lists the rest anew.
+    pub(crate) fn looked_up(&self, directory: &NodeOf<C>) {
+        let Some(before) = directory.looked_up.get().filter(|_| self.readdirplus.get()) else {
+            return;
+        };
+        if before < LOOKED_UP {
+            directory.looked_up.set(Some(before + 1));
+            return;
+        }
+        directory.looked_up.set(None);
+        if self.positive_trust(directory).is_zero() {
+            // The kernel may not use what a listing brings.
+            return;
+        }
+        directory.listed.set(None);
+        // Nobody waits for it: a listing that goes on from the cache is right as well.
+        self.kernel.invalidate_pages(directory.ino, WHOLE);
     }
 
     /// Returns whether nobody is known to have changed a directory since entries were fetched.
@@ -348,6 +379,7 @@ impl<C: Connect> Core<C> {
             return Err(Errno::IO);
         }
         self.fetch_types(directory, &mut entries).await;
+        directory.node.list_verifier.set(stream.verifier);
         stream.entries = entries.into();
         stream.ended = eof;
         Ok(has_attributes)

@@ -57,6 +57,10 @@ impl<C: Connect> Core<C> {
             && *at == offset
             && data.len() == len as usize
         {
+            self.counts.read_back.add(data.len());
+            if direct {
+                self.counts.read_direct.add(data.len());
+            }
             return Ok(data.clone());
         }
         let parts = self.read_parts(&file, &range, direct).await?;
@@ -64,6 +68,9 @@ impl<C: Connect> Core<C> {
         // The file ends later than the server knew: the kernel would take a short reply for its end.
         let local = end_before.max(end_after).clamp(offset, end) - offset;
         let have: usize = parts.iter().map(Bytes::len).sum();
+        if direct {
+            self.counts.read_direct.add(have);
+        }
         if before.is_empty() && after.is_empty() && have as u64 >= local {
             return Ok(match <[Bytes; 1]>::try_from(parts) {
                 Ok([one]) => one,
@@ -125,6 +132,9 @@ impl<C: Connect> Core<C> {
             if let Some(chunks) = serve
                 && let Ok(parts) = parts_of(&chunks, range).await
             {
+                self.counts
+                    .read_ahead
+                    .add(parts.iter().map(Bytes::len).sum());
                 return Ok(parts);
             }
         }
@@ -140,6 +150,9 @@ impl<C: Connect> Core<C> {
                 break;
             }
         }
+        self.counts
+            .read_fetched
+            .add(parts.iter().map(Bytes::len).sum());
         Ok(parts)
     }
 
@@ -174,6 +187,7 @@ impl<C: Connect> Core<C> {
                 );
                 return Err(Errno::IO);
             }
+            self.counts.server_read.add(len as usize);
             at += len;
             for piece in ok.data.0.into_segments() {
                 data.push(piece);
@@ -237,6 +251,10 @@ impl<C: Connect> Core<C> {
         // Another write with the same open file must not take the error of this one for its own.
         let seen = Cell::new(node.write_error.get().serial);
         self.record(&file.user, node, offset, data);
+        self.counts.written.add(len as usize);
+        if mode.direct {
+            self.counts.written_direct.add(len as usize);
+        }
         drop(turn);
         let old_pages = mode.direct.then(|| OldPages::of(self, node, &range));
         if old_pages.is_none() {

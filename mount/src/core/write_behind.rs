@@ -148,6 +148,7 @@ impl<C: Connect> Core<C> {
         };
         match outcome {
             Ok(ok) => {
+                self.counts.server_written.add(ok.count as usize);
                 // A violation of RFC 1813, section 3.3.7. But the server has the data, and a COMMIT makes it stable,
                 // as with Linux's own client.
                 let falls_short = (ok.committed as u32) < stable as u32;

@@ -7,14 +7,15 @@
 //! to theirs. [`drive`] performs its operations, with several in flight, or at a rate.
 //!
 //! ```
-//! use onc_rpc::{AcceptStatus, Encoder, Message};
+//! use onc_rpc::Encoder;
 //! use rpc_transport::{
-//!     Call, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome,
+//!     Call, Procedures, ProgramVersions, Reply, ReplyRoom, Service, ServiceOutcome,
 //! };
 //! use rpcrdma_programs::workload::{Calls, Failed, Prepare, Server, Workload};
 //!
 //! /// The program number, from the range that needs no assignment (RFC 5531, section 8.3).
-//! const COUNTER: u32 = 0x2000_7777;
+//! const COUNTER: ProgramVersions = ProgramVersions::only(0x2000_7777, 1);
+//! const ADD: u32 = 1;
 //!
 //! /// Calls that add a number to a counter of the server, and return the sum.
 //! #[derive(Debug)]
@@ -26,7 +27,18 @@
 //!     }
 //!
 //!     fn service(&self) -> Option<Box<dyn Service>> {
-//!         Some(Box::new(Counter(0)))
+//!         let mut sum = 0u32;
+//!         // It has one procedure, whatever number the call has.
+//!         let counter = Procedures::new(COUNTER, move |request| {
+//!             let mut args = request.args();
+//!             let number = args.u32()?;
+//!             args.finish()?;
+//!             sum = sum.saturating_add(number);
+//!             let mut results = Encoder::new();
+//!             results.u32(sum);
+//!             Ok(ServiceOutcome::Done(Ok(results.finish())))
+//!         });
+//!         Some(Box::new(counter.remembering(&[ADD])))
 //!     }
 //!
 //!     fn prepare<'a>(&'a self, _: Server<'a>) -> Prepare<'a> {
@@ -42,8 +54,7 @@
 //!     fn call(&self, _: u64) -> Call {
 //!         let mut args = Encoder::new();
 //!         args.u32(self.0);
-//!         let reply = ReplyRoom { payload: 4, ..ReplyRoom::default() };
-//!         Call { prog: COUNTER, vers: 1, proc: 1, args: args.finish(), reply }
+//!         Call::new(COUNTER, ADD, args.finish(), ReplyRoom::new(4, []))
 //!     }
 //!
 //!     fn check(&self, _: u64, reply: &Reply) -> Result<(), Failed> {
@@ -51,40 +62,6 @@
 //!             Ok(sum) if sum >= self.0 => Ok(()),
 //!             other => Err(Failed::new("ADD", format!("{other:?} is no sum"))),
 //!         }
-//!     }
-//! }
-//!
-//! struct Counter(u32);
-//!
-//! impl Counter {
-//!     fn add(&mut self, request: &Request) -> Result<Message, ErrorReply> {
-//!         let garbage = |_| ErrorReply::Accepted(AcceptStatus::GarbageArgs);
-//!         let mut args = request.args();
-//!         let number = args.u32().map_err(garbage)?;
-//!         args.finish().map_err(garbage)?;
-//!         self.0 = self.0.saturating_add(number);
-//!         let mut sum = Encoder::new();
-//!         sum.u32(self.0);
-//!         Ok(sum.finish())
-//!     }
-//! }
-//!
-//! impl Service for Counter {
-//!     fn programs(&self) -> &[ProgramVersions] {
-//!         &[ProgramVersions { prog: COUNTER, low: 1, high: 1 }]
-//!     }
-//!
-//!     fn call(&mut self, request: Request) -> ServiceOutcome {
-//!         ServiceOutcome::Done(match request.proc {
-//!             // Every program has this procedure, which does nothing (RFC 5531, section 12.1).
-//!             0 => Ok(Message::default()),
-//!             1 => self.add(&request),
-//!             _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
-//!         })
-//!     }
-//!
-//!     fn remember_reply(&self, _: u32, _: u32, proc: u32) -> bool {
-//!         proc == 1
 //!     }
 //! }
 //!
@@ -99,14 +76,15 @@ mod op;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use nfs_binding::client::RpcClient;
 use nfs_binding::proto::FileHandle;
 use rpc_transport::{Call, CallError, Reply, Service};
 
 pub use drive::{MOST_WAITING, Pace, Until, drive};
+pub use nfs_binding::client::RpcClient;
 pub use op::{LONG, Op};
 
 /// A future of this module's traits.
@@ -137,6 +115,13 @@ pub trait Workload: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns the same calls with this number of bytes of data, of which `compare --sizes` makes rows.
+    /// `None` if they cannot have that many; by default, calls are what they are.
+    fn sized(&self, size: u32) -> Option<Arc<dyn Workload>> {
+        let _ = size;
+        None
+    }
+
     /// Returns the direction of these data, or `None` if there are none, or as many in both.
     fn direction(&self) -> Option<Direction> {
         None
@@ -159,6 +144,14 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// # Errors
     /// The future fails if a call fails, or the server refuses it.
     fn prepare<'a>(&'a self, server: Server<'a>) -> Prepare<'a>;
+}
+
+impl dyn Workload + '_ {
+    /// Returns whether its data can have other lengths ([`Workload::sized`]).
+    #[must_use]
+    pub fn has_sizes(&self) -> bool {
+        self.size().is_some_and(|size| self.sized(size).is_some())
+    }
 }
 
 impl fmt::Display for dyn Workload + '_ {
