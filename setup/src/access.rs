@@ -9,21 +9,25 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
-use nfs_binding::proto::MAX_DATA;
+use nfs_binding::proto::{MAX_DATA, Status};
 use onc_rpc::{AuthSys, Credential};
 use rdma::middleware::Shaper;
+use rdma::trace::Trace;
 use rdma::{Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, Version,
+    CallbackOptions, Choice, Properties, RdmaClient, RdmaClientOptions, RdmaOptions, Version,
+    VersionAction,
 };
 use rpc_transport::{
     CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
-    TcpCounters, TcpOptions,
+    TcpCounters, TcpOptions, TransportStatistics,
 };
+use rpcrdma_extension::FeatureValue;
 use rpcrdma_host::CongestionControl;
 use rpcrdma_programs::callbacks::Answers;
 use rpcrdma_protocols::{RoundTripFeatures, Side};
+use serde_json::{Value, json};
 
 use crate::catalog::{Features, Tuning};
 use crate::costs::{Costs, CostsArg};
@@ -76,18 +80,8 @@ impl LinkOptions {
     }
 }
 
-/// Converts TCP's counters to those of a device, where they mean the same.
-pub fn tcp_counters(tcp: &TcpCounters) -> Counters {
-    Counters {
-        interrupts: tcp.interrupts,
-        copied_bytes: tcp.copied_bytes,
-        wire_bytes_sent: tcp.wire_bytes_sent,
-        wire_bytes_received: tcp.wire_bytes_received,
-        ..Counters::default()
-    }
-}
-
 /// The transport of a client, which is kept for its counters.
+#[derive(Clone)]
 enum Port {
     Tcp(Rc<RefCell<TcpClient>>),
     Rdma(Rc<RefCell<RdmaClient>>),
@@ -143,6 +137,16 @@ impl Reached {
         merged(self.port.ask_rdma(decisions_of).concat())
     }
 
+    /// Returns the same as [`Reached::decisions`] in JSON, with the number of connections of each kind.
+    pub fn decisions_json(&self) -> Vec<Value> {
+        let texts = self.port.ask_rdma(decisions_json_of).concat();
+        let counted = counted(texts).into_iter().map(|(count, mut described)| {
+            described["connections"] = count.into();
+            described
+        });
+        counted.collect()
+    }
+
     /// Returns the number of messages that only granted credits, sent on the connections that exist
     /// now.
     pub fn grants_sent(&self) -> u64 {
@@ -167,13 +171,29 @@ impl Reached {
         self.port.ask_rdma(RdmaClient::receive_memory).iter().sum()
     }
 
+    /// Returns what tells what the transport has counted, and what it holds. It is for the thread of the
+    /// client.
+    pub fn observer(&self) -> impl Fn() -> TransportStatistics + 'static {
+        let port = self.port.clone();
+        move || {
+            let each = match &port {
+                Port::Tcp(port) => vec![port.borrow().statistics()],
+                Port::TcpLoops(loops) => loops.borrow().ask(TcpClient::statistics),
+                rdma => rdma.ask_rdma(RdmaClient::statistics),
+            };
+            let mut sum = TransportStatistics::default();
+            each.into_iter().for_each(|it| sum += it);
+            sum
+        }
+    }
+
     /// Returns the counters of the device, or of TCP.
     pub fn counters(&self) -> Counters {
         match &self.port {
-            Port::Tcp(port) => tcp_counters(&port.borrow().counters()),
+            Port::Tcp(port) => port.borrow().counters().as_device(),
             Port::TcpLoops(loops) => {
                 let each = loops.borrow().ask(TcpClient::counters);
-                each.iter().map(tcp_counters).sum()
+                each.iter().map(TcpCounters::as_device).sum()
             }
             rdma => rdma.ask_rdma(RdmaClient::counters).into_iter().sum(),
         }
@@ -197,17 +217,65 @@ fn decisions_of(port: &RdmaClient) -> Vec<String> {
     port.connections().filter_map(described).collect()
 }
 
+/// Returns for each connection its version, features and properties in JSON.
+fn decisions_json_of(port: &RdmaClient) -> Vec<Value> {
+    let described = |conn| {
+        let (decision, features) = (port.decision(conn)?, port.features(conn)?);
+        let version = match decision.action {
+            VersionAction::Use(version) | VersionAction::Reconnect(version) => Some(version.name()),
+            VersionAction::GiveUp => None,
+        };
+        let features = features.iter().map(|feature| {
+            let value = match feature.value {
+                FeatureValue::InUse(used) => used.into(),
+                FeatureValue::Bytes(bytes) => bytes.into(),
+                // Any number.
+                FeatureValue::UpTo(u32::MAX) => Value::Null,
+                FeatureValue::UpTo(most) => most.into(),
+                FeatureValue::Text(text) => text.into(),
+            };
+            json!({"name": feature.name, "value": value, "reason": feature.reason.to_string()})
+        });
+        let mut described = json!({
+            "version": version,
+            "reason": decision.reason.to_string(),
+            "features": features.collect::<Vec<_>>(),
+        });
+        if let Some((own, peer)) = port.properties(conn) {
+            described["properties"] = properties_json(&own);
+            described["server_properties"] =
+                peer.map_or(Value::Null, |peer| properties_json(&peer));
+        }
+        Some(described)
+    };
+    port.connections().filter_map(described).collect()
+}
+
+fn properties_json(properties: &Properties) -> Value {
+    json!({
+        "send_size": properties.send_size,
+        "receive_size": properties.receive_size,
+        "segment_size": properties.segment_size,
+        "segment_count": properties.segment_count,
+    })
+}
+
+/// Counts equal values, in the order of their first occurrence.
+fn counted<T: PartialEq>(values: Vec<T>) -> Vec<(usize, T)> {
+    let mut counted: Vec<(usize, T)> = Vec::new();
+    for value in values {
+        match counted.iter_mut().find(|(_, known)| *known == value) {
+            Some((count, _)) => *count += 1,
+            None => counted.push((1, value)),
+        }
+    }
+    counted
+}
+
 /// Merges equal texts, in the order of their first occurrence. A text that occurs several times is prefixed with
 /// the number of connections.
 fn merged(texts: Vec<String>) -> Vec<String> {
-    let mut counted: Vec<(usize, String)> = Vec::new();
-    for text in texts {
-        match counted.iter_mut().find(|(_, known)| *known == text) {
-            Some((count, _)) => *count += 1,
-            None => counted.push((1, text)),
-        }
-    }
-    let counted = counted.into_iter().map(|(count, text)| match count {
+    let counted = counted(texts).into_iter().map(|(count, text)| match count {
         1 => text,
         _ => format!("{count} connections: {text}"),
     });
@@ -250,6 +318,8 @@ pub struct Access {
     /// How long a server that had answered may be unreachable before calls fail. `None`: the
     /// transport's default ([`ClientOptions::give_up_after`]), which suits a command that ends.
     pub give_up_after: Option<Duration>,
+    /// The observer of calls, if they are traced.
+    pub trace: Option<Trace>,
 }
 
 impl Access {
@@ -321,6 +391,7 @@ impl Access {
             answers: None,
             costs,
             give_up_after: None,
+            trace: None,
         };
         access.check_threads()?;
         Ok(access)
@@ -454,14 +525,9 @@ impl Access {
         let (callbacks, costs) = (self.answers.is_some(), self.costs.clone());
         let open = move |choice: &DeviceChoice| {
             let opened = link.device(choice)?;
-            let mut options = options.clone();
-            let class = &opened.device.attributes().costs;
-            options.common.costs = costs.clone().or_of(class).model();
-            if callbacks {
-                options.common.callbacks = CALLBACKS;
-            }
-            let client = RdmaClient::new(opened.device, options);
-            Ok((client, opened.registration))
+            let registration = opened.registration;
+            let client = rdma_client(opened, options.clone(), &costs, callbacks);
+            Ok((client, registration))
         };
         if self.mount.threads == 1 {
             let (client, registration) = open(&choice)?;
@@ -487,6 +553,22 @@ impl Access {
             transport: loops,
             registration: registration.get().copied(),
         })
+    }
+
+    /// Returns a transport over RDMA with its device, for connections to `remote` on which the server may
+    /// call. If it is an iwarp device, its memory is that of `pool`.
+    ///
+    /// # Errors
+    /// See [`DeviceChoice::open`].
+    pub fn rdma_transport(
+        &self,
+        remote: SocketAddr,
+        pool: Option<Pool>,
+    ) -> Result<RdmaClient, Failure> {
+        let mut choice = self.device.towards(remote);
+        choice.pool = pool.or(choice.pool);
+        let opened = self.link.device(&choice)?;
+        Ok(rdma_client(opened, self.rdma.clone(), &self.costs, true))
     }
 
     /// Rejects `threads=` above 1 if the transport does not support it, or if there are fewer connections.
@@ -544,6 +626,7 @@ impl Access {
             give_up_after: self.give_up_after.unwrap_or(default.give_up_after),
             credential: credential(),
             nconnect: self.mount.nconnect as usize,
+            trace: self.trace.clone(),
             timeout: self.mount.timeo,
             retry: if self.mount.hard {
                 Retry::Hard
@@ -629,7 +712,10 @@ impl Access {
             &self.mount.attach,
         ));
         let (mount, path) = attached.map_err(|error| {
-            let advice = advice(&error, self.mount.proto, self.rdma.version);
+            let advice = match error.status() {
+                Some(Status::ACCES) => REFUSED.to_owned(),
+                _ => advice(&error, self.mount.proto, self.rdma.version),
+            };
             Failure::Work(format!("{url}: {error}{advice}"))
         })?;
         Ok(Mounted {
@@ -638,6 +724,26 @@ impl Access {
             path,
         })
     }
+}
+
+/// The advice to a user whose mount was refused.
+const REFUSED: &str = "; the server's log has the reason: this host may not be one of the export's, or the \
+                       export is `secure` and asks for a port below 1024, which takes root here";
+
+/// Returns the transport of RPC-over-RDMA clients over a device, with the costs of the device where
+/// none are given.
+fn rdma_client(
+    opened: Opened,
+    mut options: RdmaClientOptions,
+    costs: &Costs,
+    callbacks: bool,
+) -> RdmaClient {
+    let class = &opened.device.attributes().costs;
+    options.common.costs = costs.clone().or_of(class).model();
+    if callbacks {
+        options.common.callbacks = CALLBACKS;
+    }
+    RdmaClient::new(opened.device, options)
 }
 
 /// A transport that has been created and has no connections yet.

@@ -116,12 +116,28 @@ impl fmt::Display for Features {
     }
 }
 
+/// A function that returns the policy of an end, which is given the settings of that end.
+type PolicyOf = dyn Fn(&Settings) -> Arc<dyn MakeGrantPolicy> + Send + Sync;
+
 /// A policy by which ends grant credits, with its name in `--credits`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Grants {
     name: &'static str,
     help: &'static str,
-    policy: Arc<dyn MakeGrantPolicy>,
+    policy: Arc<PolicyOf>,
+}
+
+impl Grants {
+    /// Has an end with these settings grant by this policy. It shares nothing with that of another end.
+    pub fn apply(&self, options: &mut RdmaOptions, settings: &Settings) {
+        options.grants = (self.policy)(settings);
+    }
+}
+
+impl fmt::Debug for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 impl fmt::Display for Grants {
@@ -166,7 +182,7 @@ impl Catalog {
         let all = Grants {
             name: "all",
             help: "all for which there are receives",
-            policy: Arc::new(GrantAll),
+            policy: Arc::new(|_| Arc::new(GrantAll)),
         };
         Self {
             versions: Vec::new(),
@@ -198,14 +214,15 @@ impl Catalog {
         self
     }
 
-    /// Adds a policy of granting credits.
+    /// Adds a policy of granting credits. `policy` is called for each end that an option selects it for.
     #[must_use]
-    pub fn with_grants(
+    pub fn with_grants<P: MakeGrantPolicy + 'static>(
         mut self,
         name: &'static str,
         help: &'static str,
-        policy: Arc<dyn MakeGrantPolicy>,
+        policy: impl Fn(&Settings) -> P + Send + Sync + 'static,
     ) -> Self {
+        let policy: Arc<PolicyOf> = Arc::new(move |settings| Arc::new(policy(settings)));
         self.grants.push(Grants { name, help, policy });
         self
     }
@@ -376,8 +393,10 @@ impl Catalog {
             let near = self.settings().min_by_key(|known| distance(known));
             let near = near.filter(|near| distance(near) <= 1 + name.len() / 5);
             let near =
-                near.map_or_else(String::new, |near| format!(", did you mean {}?", near.name));
-            return Err(format!("no setting {name:?}{near} `--set help` lists all"));
+                near.map_or_else(String::new, |near| format!("; did you mean {}?", near.name));
+            return Err(format!(
+                "no setting {name:?}{near} (`--set help` lists all)"
+            ));
         };
         if !text.contains('=') {
             return Err(format!("write {name}=VALUE"));
@@ -392,10 +411,17 @@ impl Catalog {
     /// Returns what `--set help` says: all settings with their units, bounds and defaults.
     #[must_use]
     pub fn settings_help(&self) -> String {
-        let each = self.settings().map(|setting| format!("{setting}\n"));
-        let each: String = each.collect();
+        let (simulated, each): (Vec<_>, Vec<_>) =
+            self.settings().partition(|it| it.is_of_simulations());
+        let lines = |settings: Vec<&Setting>| {
+            let lines = settings.into_iter().map(|setting| format!("{setting}\n"));
+            lines.collect::<String>()
+        };
         format!(
-            "Settings of connections over RDMA, each as --set NAME=VALUE, with defaults in brackets:\n\n{each}"
+            "Settings of connections over RDMA, each as --set NAME=VALUE, with defaults in brackets:\n\n{}\n\
+             Settings of simulations, for compare --device sim, and sim, where each seed chooses what is not set:\n\n{}",
+            lines(each),
+            lines(simulated)
         )
     }
 
@@ -527,7 +553,7 @@ impl Tuning {
     pub fn apply(&self, options: &mut RdmaOptions) {
         self.settings.apply(options);
         if let Some(grants) = &self.grants {
-            options.grants = Arc::clone(&grants.policy);
+            grants.apply(options, &self.settings);
         }
     }
 
@@ -546,8 +572,35 @@ impl Tuning {
     /// Checks that each setting has an effect on this end.
     ///
     /// # Errors
-    /// A setting is for the other end only.
+    /// A setting is for the other end only, or for simulations.
     pub fn check_for(&self, side: Side) -> Result<(), Failure> {
+        self.check_side(side)?;
+        self.check_measured()
+    }
+
+    /// Checks that no setting is for simulations only.
+    ///
+    /// # Errors
+    /// The setting.
+    pub fn check_measured(&self) -> Result<(), Failure> {
+        match self.settings.of_simulations() {
+            Some(name) => Err(Failure::Usage(format!(
+                "--set {name}: only for simulations: compare --device sim, and sim"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that no setting is for one end only.
+    ///
+    /// # Errors
+    /// The setting.
+    pub fn check_for_both(&self) -> Result<(), Failure> {
+        self.check_side(Side::Client)?;
+        self.check_side(Side::Server)
+    }
+
+    fn check_side(&self, side: Side) -> Result<(), Failure> {
         let (other, name) = match side {
             Side::Client => ("servers", self.settings.of_servers()),
             Side::Server => ("clients", self.settings.of_clients()),
@@ -583,19 +636,19 @@ mod tests {
         }
     }
 
-    /// Grants nothing.
+    /// Grants what it is given.
     #[derive(Clone, Debug)]
-    struct Stingy;
+    struct Stingy(u64);
 
     impl GrantPolicy for Stingy {
         fn credits(&mut self, _: GrantEvent, _: &Demand) -> u32 {
-            0
+            self.0 as u32
         }
     }
 
     impl MakeGrantPolicy for Stingy {
         fn make(&self, _: Side) -> Box<dyn GrantPolicy> {
-            Box::new(Stingy)
+            Box::new(self.clone())
         }
     }
 
@@ -617,10 +670,20 @@ mod tests {
         effect: Effect::Own { default: 5 },
     };
 
+    static CREDITS: Setting = Setting {
+        name: "stingy-credits",
+        unit: Unit::Number,
+        bounds: (0, 9),
+        step: 1,
+        help: "What stingy grants",
+        effect: Effect::Own { default: 0 },
+    };
+
     fn catalog() -> Catalog {
         Catalog::standard()
             .with_setting(&LONGEST)
-            .with_grants("stingy", "nothing", Arc::new(Stingy))
+            .with_setting(&CREDITS)
+            .with_grants("stingy", "few", |settings| Stingy(settings.value(&CREDITS)))
             .with_feature("mine", "long messages", |protocols, settings| {
                 let longest = settings.value(&LONGEST) as u32;
                 protocols.with(Version::TWO_WG, Arc::new(Mine { longest }))
@@ -689,9 +752,13 @@ mod tests {
         let stingy = Some(catalog.parse_grants("stingy").unwrap());
         assert_eq!(granted(&Tuning::of(catalog.clone())), "GrantAll");
         let tuning = Tuning::new(catalog.clone(), stingy, &[]).unwrap();
-        assert_eq!(granted(&tuning), "Stingy");
+        assert_eq!(granted(&tuning), "Stingy(0)");
+        let (policy, _) = tuning.words();
+        let words = (policy, "stingy-credits=3".to_owned());
+        let tuning = Tuning::parse(catalog.clone(), &words).unwrap();
+        assert_eq!(granted(&tuning), "Stingy(3)", "it reads the settings");
         let again = Tuning::parse(catalog.clone(), &tuning.words()).unwrap();
-        assert_eq!(granted(&again), "Stingy");
+        assert_eq!(granted(&again), "Stingy(3)");
         let wrong = catalog.parse_grants("generous").unwrap_err();
         assert!(wrong.ends_with("there are: all, stingy"), "{wrong}");
         let number = catalog.parse_grants("32").unwrap_err();
@@ -704,7 +771,7 @@ mod tests {
         let refused = |text| catalog.parse_assignment(text).unwrap_err();
         assert_eq!(
             refused("credit=8"),
-            "no setting \"credit\", did you mean credits? `--set help` lists all"
+            "no setting \"credit\"; did you mean credits? (`--set help` lists all)"
         );
         assert!(refused("frobnicate=1").contains("`--set help`"));
         assert_eq!(refused("longest"), "write longest=VALUE");
@@ -737,7 +804,7 @@ mod tests {
                 "\"a+b\" cannot be a name",
             ),
             (
-                catalog().with_grants("all", "", Arc::new(Stingy)),
+                catalog().with_grants("all", "", |_| Stingy(0)),
                 "two policies are called all",
             ),
             (

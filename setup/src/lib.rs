@@ -47,6 +47,7 @@ pub mod fuse;
 pub mod inline;
 pub mod mount_options;
 pub mod mount_use;
+mod option_list;
 pub mod remount;
 pub mod settings;
 pub mod units;

@@ -12,11 +12,13 @@ use rpc_transport::rdma::{Choice, Version};
 
 use crate::catalog::{Catalog, Features};
 use crate::inline::InlineSizes;
-use crate::mount_use::{MountUse, OF_MOUNTS};
+use crate::mount_use::MountUse;
+use crate::option_list;
 use crate::remount;
-use crate::without_effect::WITHOUT_EFFECT;
+use crate::units;
 
-pub use crate::without_effect::different_here;
+pub use crate::option_list::{GROUPS, MountOption, OptionGroup};
+pub use crate::without_effect::{DIFFERENT, WITHOUT_EFFECT, different_here};
 
 /// The port of NFS over RDMA (RFC 8267, section 9).
 pub const RDMA_PORT: u16 = 20049;
@@ -122,12 +124,12 @@ impl Default for MountOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The option is unknown.
-    #[error("unknown mount option {option:?}{}; known are {known}, and some of nfs(5)", meant(.near))]
+    #[error("unknown mount option {option:?}{}; known are {known}, and others of rpcrdma-mount-options(7)", meant(.near))]
     Unknown {
         /// The option as given.
         option: String,
         /// The known option that was probably meant, if any.
-        near: Option<&'static str>,
+        near: Option<String>,
         /// A list of all options that have an effect.
         known: String,
     },
@@ -177,13 +179,14 @@ pub enum OptionError {
     },
 }
 
-fn meant(near: &Option<&str>) -> String {
-    near.map_or_else(String::new, |near| format!(": did you mean {near}?"))
+fn meant(near: &Option<String>) -> String {
+    near.as_ref()
+        .map_or_else(String::new, |near| format!(": did you mean {near}?"))
 }
 
 /// Options of nfs(5) and mount(8) that would change what happens, and that this program does not
 /// have.
-const UNSUPPORTED: &[&str] = &[
+pub const UNSUPPORTED: &[&str] = &[
     "addr",
     "bind",
     "context",
@@ -204,52 +207,11 @@ const UNSUPPORTED: &[&str] = &[
     "xprtsec",
 ];
 
+/// The size that one below the minimum means, as in nfs(5).
+const USUAL_IO: u64 = 4096;
+
 /// The valid values of `inline=`, for messages.
 const INLINE: &str = "1k to 256k in steps of 1k, or two such sizes as SEND:RECEIVE,";
-
-/// Options that have an effect, for messages.
-const WITH_EFFECT: &[&str] = &[
-    "proto=rdma|tcp|rdma6|tcp6",
-    "rdma",
-    "tcp",
-    "port=",
-    "mountport=",
-    "mountproto=",
-    "mounthost=",
-    "mountvers=3",
-    "vers=3",
-    "nfsvers=3",
-    "rpcrdma=",
-    "features=",
-    "inline=",
-    "device=",
-    "registration=",
-    "clientaddr=",
-    "rsize=",
-    "wsize=",
-    "nconnect=",
-    "threads=",
-    "timeo=",
-    "retrans=",
-    "hard",
-    "soft",
-    "softerr",
-    "rdirplus",
-    "nordirplus",
-    "sec=sys",
-    "ro",
-    "rw",
-    "nosuid",
-    "suid",
-    "nodev",
-    "dev",
-    "user",
-    "users",
-    "owner",
-    "group",
-    "local_lock=all|none|flock|posix",
-    "remount",
-];
 
 impl MountOptions {
     /// Parses options separated by commas; the others have their defaults. Of contradicting options
@@ -322,6 +284,9 @@ impl MountOptions {
         };
         let given = Given { name, value };
         match name {
+            _ if option_list::find(name).is_none() => {
+                return self.apply_without_effect(catalog, option, &given);
+            }
             "proto" => {
                 self.proto = given.proto()?;
                 self.ipv6 = given.is_ipv6();
@@ -336,8 +301,8 @@ impl MountOptions {
             }
             "mounthost" | "mountaddr" => self.mount_host = Some(given.text()?.to_owned()),
             "vers" | "nfsvers" | "mountvers" => {
-                if given.text()? != "3" {
-                    return Err(given.wrong("3, the only version here,"));
+                if !matches!(given.text()?, "3" | "3.0") {
+                    return Err(given.wrong("3, the only version of NFS that is supported,"));
                 }
             }
             "rpcrdma" => {
@@ -409,15 +374,27 @@ impl MountOptions {
                 let seconds = given.number("a number of seconds, at most 86400,", 0, MAX_TRUST)?;
                 self.mounted.time(name, seconds);
             }
-            _ if OF_MOUNTS.contains(&name) => {
-                given.flag(())?;
-                self.mounted.flag(name);
-            }
             "sec" => {
-                if !matches!(given.text()?, "sys" | "none") {
-                    return Err(given.wrong("sys, or none,"));
+                // Every caller of a mount has credentials of its own, so AUTH_NONE would be another client.
+                if given.text()? != "sys" {
+                    return Err(given.wrong("sys (AUTH_SYS), the only flavor that is supported,"));
                 }
             }
+            _ if self.mounted.flag(name) => given.flag(())?,
+            _ => return self.apply_without_effect(catalog, option, &given),
+        }
+        Ok(())
+    }
+
+    /// Checks an option that has no effect, or is none.
+    fn apply_without_effect(
+        &self,
+        catalog: &Catalog,
+        option: &str,
+        given: &Given<'_>,
+    ) -> Result<(), OptionError> {
+        let name = given.name;
+        match name {
             _ if name.starts_with("x-") => {}
             _ if WITHOUT_EFFECT.contains(&name) => given.flag(())?,
             _ if WITHOUT_EFFECT
@@ -486,13 +463,16 @@ impl MountOptions {
     }
 }
 
-/// Lists the options that have an effect.
+/// Lists the options that have an effect, except those that matter to a mounted export alone.
 fn known(catalog: &Catalog) -> String {
     let versions = catalog.versions().names().replace(',', "|");
-    let each = WITH_EFFECT.iter().map(|&option| match option {
-        "rpcrdma=" => format!("rpcrdma={versions}|auto"),
-        other => other.to_owned(),
-    });
+    let groups = GROUPS.iter().filter(|group| !group.of_mounts);
+    let each = groups
+        .flat_map(|group| group.options)
+        .map(|option| match option.name {
+            "rpcrdma" => format!("rpcrdma={versions}|auto"),
+            _ => option.short(),
+        });
     each.collect::<Vec<_>>().join(", ")
 }
 
@@ -527,16 +507,18 @@ fn setting(name: &str) -> Option<&'static str> {
 
 /// Returns the known option of which `name` is probably a misspelling: few of its letters are
 /// missing, wrong, superfluous or swapped with a neighbour.
-fn nearest(name: &str) -> Option<&'static str> {
-    let known = WITH_EFFECT.iter().chain(OF_MOUNTS).chain(WITHOUT_EFFECT);
-    let known = known.copied();
+fn nearest(name: &str) -> Option<String> {
+    let listed = GROUPS.iter().flat_map(|group| group.options);
+    let listed = listed.map(MountOption::short);
+    let others = WITHOUT_EFFECT.iter().map(|&option| option.to_owned());
     let distance = |option: &str| {
         let known = option.split('=').next().unwrap_or(option);
         strsim::osa_distance(name, known)
     };
-    let (near, slips) = known
-        .map(|option| (option, distance(option)))
-        .min_by_key(|&(_, slips)| slips)?;
+    let (slips, near) = listed
+        .chain(others)
+        .map(|option| (distance(&option), option))
+        .min_by_key(|&(slips, _)| slips)?;
     (slips <= 1 + name.len() / 5).then_some(near)
 }
 
@@ -577,15 +559,16 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// Parses a size. As in nfs(5), it is rounded down to a multiple of 1024, and later reduced to
-    /// the maximum that both sides support.
+    /// Parses a size, in bytes or with a unit. As in nfs(5), less than 1024 means 4096; others are rounded down to
+    /// a multiple of 1024, and later reduced to the maximum that both sides support.
     fn size(&self) -> Result<u32, OptionError> {
-        let size = self.number(
-            "a number of bytes without a unit, at least 1024,",
-            MIN_IO,
-            u32::MAX,
-        )?;
-        Ok((size - size % MIN_IO).min(MAX_DATA))
+        let size = match units::size(self.text()?) {
+            Ok(size) if size < u64::from(MIN_IO) => USUAL_IO,
+            Ok(size) => size,
+            Err(_) => return Err(self.wrong("a size in bytes, such as 1048576 or 1M,")),
+        };
+        let size = u32::try_from(size).map_or(MAX_DATA, |size| size.min(MAX_DATA));
+        Ok(size - size % MIN_IO)
     }
 
     /// Returns whether the name of the transport is that for IPv6.
@@ -666,6 +649,12 @@ mod tests {
         };
         assert_eq!(options, expected);
         assert!(options.separate_mount());
+        let with_units = MountOptions::parse("rsize=64k,wsize=10M,vers=3.0,nfsvers=3").unwrap();
+        let sizes = (with_units.attach.rsize, with_units.attach.wsize);
+        assert_eq!(sizes, (Some(64 << 10), Some(MAX_DATA)));
+        let least = MountOptions::parse("rsize=1023,wsize=1024").unwrap();
+        let sizes = (least.attach.rsize, least.attach.wsize);
+        assert_eq!(sizes, (Some(4096), Some(1024)));
         let auto = MountOptions::parse("rpcrdma=2,rpcrdma=auto").unwrap();
         assert_eq!(auto, MountOptions::default());
         let wg = MountOptions::parse("rpcrdma=2wg").unwrap();
@@ -701,11 +690,11 @@ mod tests {
             let OptionError::Unknown { near, .. } = error(slip) else {
                 panic!("{slip} is known");
             };
-            assert_eq!(near, meant, "{slip}");
+            assert_eq!(near.as_deref(), meant, "{slip}");
         }
         assert_eq!(
             error("vers=4.2").to_string(),
-            "mount option vers=4.2: 3, the only version here, is wanted"
+            "mount option vers=4.2: 3, the only version of NFS that is supported, is wanted"
         );
         for text in [
             "proto=udp",
@@ -713,7 +702,6 @@ mod tests {
             "nconnect=17",
             "threads=0",
             "threads=17",
-            "rsize=1023",
             "rsize=x",
         ] {
             assert!(matches!(error(text), OptionError::Value { .. }), "{text}");
@@ -722,6 +710,7 @@ mod tests {
             "port=65536",
             "timeo=0",
             "sec=krb5",
+            "sec=none",
             "rpcrdma=0",
             "rpcrdma=3",
             "features=ddp:both",
@@ -744,7 +733,8 @@ mod tests {
                 "features=ddp and again features=cont",
             ),
             ("features=ddp+kont", "as ddp:send+cont"),
-            ("rsize=8q", "a number of bytes without a unit"),
+            ("rsize=8q", "a size in bytes, such as 1048576 or 1M,"),
+            ("wsize=99999999999T", "a size in bytes"),
             (
                 "inline=300k",
                 "mount option inline=300k: 1k to 256k in steps of 1k, or two",
@@ -817,8 +807,8 @@ mod tests {
         }
         // Every option with an effect has a setting, except those that allow one value only,
         // `features=`, whose contradictions are errors, and the two that imply others.
-        for option in WITH_EFFECT {
-            let name = option.split('=').next().unwrap();
+        let groups = GROUPS.iter().filter(|group| !group.of_mounts);
+        for name in groups.flat_map(|group| group.options).map(|it| it.name) {
             let none = [
                 "features",
                 "sec",
@@ -830,7 +820,6 @@ mod tests {
                 "owner",
                 "group",
                 "local_lock",
-                "remount",
             ];
             assert_eq!(setting(name).is_none(), none.contains(&name), "{name}");
             let value = setting(name).map(|setting| MountOptions::default().value(setting));

@@ -64,29 +64,6 @@ impl Default for MountUse {
     }
 }
 
-/// The options of this module. `=` marks those with a value.
-pub(crate) const OF_MOUNTS: &[&str] = &[
-    "ac",
-    "acdirmax=",
-    "acdirmin=",
-    "acregmax=",
-    "acregmin=",
-    "actimeo=",
-    "allow_other",
-    "async",
-    "cto",
-    "default_permissions",
-    "exec",
-    "lookupcache=",
-    "noac",
-    "noallow_other",
-    "nocto",
-    "noexec",
-    "nosymfollow",
-    "symfollow",
-    "sync",
-];
-
 impl MountUse {
     /// Applies an option that takes no value. Returns false if it is none of these.
     pub(crate) fn flag(&mut self, name: &str) -> bool {

@@ -1,7 +1,8 @@
 //! Settings of the ends of connections: what `--set NAME=VALUE` changes.
 //!
 //! Each is a field of the options of a library, with a name, a unit, bounds and a sentence.
-//! [`STANDARD`] is the one list of those of this project; a program adds those of its own extensions
+//! [`STANDARD`] is the one list of those of this project; `rpcrdma-compare` adds those of simulations, and a
+//! program those of its own extensions
 //! ([`Catalog::with_setting`](crate::catalog::Catalog::with_setting)), which read them from [`Settings`].
 //!
 //! ```
@@ -32,6 +33,7 @@ use rpc_transport::rdma::{RdmaClientOptions, RdmaOptions, RdmaServerOptions};
 use rpcrdma_protocols::{Placing, Side};
 
 use crate::columns::wrap;
+use crate::costs::Amount;
 use crate::units;
 
 /// The width of help, characters, without what it is indented by.
@@ -46,6 +48,10 @@ pub enum Unit {
     Bytes,
     /// A time, in nanoseconds: `250us`, `5ms`, `2s`.
     Time,
+    /// A rate, in bytes per second, that is written in bits: `100m`, `10g`, `unlimited`.
+    Rate,
+    /// A share, in parts per million, that is written in percent: `1%`, `0.05%`.
+    Share,
     /// `off` (0) or `on` (1).
     Switch,
 }
@@ -57,9 +63,13 @@ impl Unit {
                 .parse()
                 .map_err(|_| format!("`{text}` is not a number")),
             Self::Bytes => units::size(text),
-            Self::Time => {
-                units::time(text).map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-            }
+            Self::Time => units::time(text).map(nanos),
+            Self::Rate => match Amount::rate(text) {
+                Ok(Amount::Rate(rate)) => Ok(rate),
+                Ok(Amount::Time(_)) => Err(format!("`{text}` is not a rate")),
+                Err(error) => Err(error.to_string()),
+            },
+            Self::Share => units::share(text),
             Self::Switch => match text {
                 "off" => Ok(0),
                 "on" => Ok(1),
@@ -69,7 +79,8 @@ impl Unit {
     }
 
     /// Writes a value as it is read.
-    fn write(self, value: u64) -> String {
+    #[must_use]
+    pub fn write(self, value: u64) -> String {
         match self {
             Self::Bytes => {
                 let text = self.show(value).replace([' ', 'i', 'B'], "");
@@ -85,6 +96,8 @@ impl Unit {
             Self::Number => value.to_string(),
             Self::Bytes => units::show_size(value),
             Self::Time => Delay(Duration::from_nanos(value)).to_string(),
+            Self::Rate => Amount::Rate(value).to_string(),
+            Self::Share => units::show_share(value),
             Self::Switch => if value == 0 { "off" } else { "on" }.to_owned(),
         }
     }
@@ -110,6 +123,11 @@ pub enum Effect {
     Server(Field<RdmaServerOptions>),
     /// The segments of receives that an extension for placement gets.
     Placing(Field<Placing>),
+    /// A simulation, of seeds and of measurements, which asks for it by [`Settings::given`]. The function
+    /// returns the value if it is not set.
+    Simulation(fn() -> u64),
+    /// A measurement in a simulation, likewise.
+    Measurement(fn() -> u64),
     /// Something of a program's own, which asks for it by [`Settings::value`].
     Own {
         /// The value if it is not set.
@@ -167,6 +185,12 @@ impl Setting {
         }
     }
 
+    /// Returns whether only a simulation has it.
+    #[must_use]
+    pub fn is_of_simulations(&self) -> bool {
+        matches!(self.effect, Effect::Simulation(_) | Effect::Measurement(_))
+    }
+
     /// Says which values are possible.
     fn range(&self) -> String {
         let (least, most) = self.bounds;
@@ -194,6 +218,7 @@ impl Setting {
             (Effect::Client(Field { get, .. }), _) => get(&RdmaClientOptions::new(protocols)),
             (Effect::Server(Field { get, .. }), _) => get(&RdmaServerOptions::new(protocols)),
             (Effect::Placing(Field { get, .. }), _) => get(&Placing::default()),
+            (Effect::Simulation(default) | Effect::Measurement(default), _) => default(),
             (Effect::Own { default }, _) => *default,
         }
     }
@@ -214,7 +239,11 @@ impl Setting {
 impl fmt::Display for Setting {
     /// Writes the paragraph about the setting in `--set help`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let help = wrap(self.help, WIDTH).replace('\n', "\n    ");
+        let mut help = self.help.to_owned();
+        if matches!(self.effect, Effect::Measurement(_)) {
+            help.push_str(" (not of sim)");
+        }
+        let help = wrap(&help, WIDTH).replace('\n', "\n    ");
         let (range, default) = (self.range(), self.default());
         write!(f, "{}={range} [{default}]\n    {help}", self.name)
     }
@@ -230,7 +259,7 @@ impl Settings {
     /// # Errors
     /// The value is impossible, or the setting has one already.
     pub fn set(&mut self, setting: &'static Setting, text: &str) -> Result<(), String> {
-        if let Some(value) = self.find(setting) {
+        if let Some(value) = self.given(setting) {
             let value = setting.unit.show(value);
             return Err(format!("{} is set to {value} already", setting.name));
         }
@@ -255,7 +284,7 @@ impl Settings {
     /// Returns the value of a setting at one end, or its default there.
     #[must_use]
     pub fn value_at(&self, setting: &Setting, side: Side) -> u64 {
-        self.find(setting)
+        self.given(setting)
             .unwrap_or_else(|| setting.default_at(side))
     }
 
@@ -271,11 +300,27 @@ impl Settings {
         self.only(|effect| matches!(effect, Effect::Client(_)))
     }
 
+    /// Returns the name of a setting that has an effect in a simulation alone.
+    #[must_use]
+    pub fn of_simulations(&self) -> Option<&'static str> {
+        self.only(|effect| matches!(effect, Effect::Simulation(_) | Effect::Measurement(_)))
+    }
+
+    /// Returns the name of a setting that has no effect on the seeds of a simulation.
+    #[must_use]
+    pub fn of_measurements(&self) -> Option<&'static str> {
+        self.only(|effect| matches!(effect, Effect::Measurement(_)))
+    }
+
+    /// Returns the names of those that are set.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|(setting, _)| setting.name)
+    }
+
     /// Returns the name of a setting of what inline sizes set as well.
     pub(crate) fn beside_inline(&self) -> Option<&'static str> {
         let lengths = ["inline-send", "inline-receive", "max-receive"];
-        let mut names = self.0.iter().map(|(setting, _)| setting.name);
-        names.find(|name| lengths.contains(name))
+        self.names().find(|name| lengths.contains(name))
     }
 
     fn only(&self, is_it: fn(&Effect) -> bool) -> Option<&'static str> {
@@ -283,7 +328,9 @@ impl Settings {
         found.next().map(|(setting, _)| setting.name)
     }
 
-    fn find(&self, setting: &Setting) -> Option<u64> {
+    /// Returns the value of a setting if it is set.
+    #[must_use]
+    pub fn given(&self, setting: &Setting) -> Option<u64> {
         let mut known = self.0.iter();
         let found = known.find(|(known, _)| known.name == setting.name);
         found.map(|(_, value)| *value)
@@ -347,6 +394,11 @@ fn word(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
+/// Converts a time to nanoseconds.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Makes the [`Field`] of a field of options that has 32 bits.
 macro_rules! word {
     ($field:ident) => {
@@ -361,7 +413,7 @@ macro_rules! word {
 macro_rules! time {
     ($field:ident) => {
         Field {
-            get: |options| u64::try_from(options.$field.as_nanos()).unwrap_or(u64::MAX),
+            get: |options| nanos(options.$field),
             set: |options, value| options.$field = Duration::from_nanos(value),
         }
     };
@@ -542,147 +594,4 @@ pub static STANDARD: &[Setting] = &[
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn setting(name: &str) -> &'static Setting {
-        let mut known = STANDARD.iter();
-        known.find(|known| known.name == name).unwrap()
-    }
-
-    #[test]
-    fn names_differ_and_defaults_are_within_the_bounds() {
-        let client = RdmaClientOptions::new(rpcrdma_protocols::base());
-        let server = RdmaServerOptions::new(rpcrdma_protocols::base());
-        for (at, setting) in STANDARD.iter().enumerate() {
-            assert!(
-                STANDARD[..at]
-                    .iter()
-                    .all(|other| other.name != setting.name)
-            );
-            let defaults = match &setting.effect {
-                Effect::Common(it) => vec![(it.get)(&client.common), (it.get)(&server.common)],
-                Effect::Client(it) => vec![(it.get)(&client)],
-                Effect::Server(it) => vec![(it.get)(&server)],
-                Effect::Placing(it) => vec![(it.get)(&Placing::default())],
-                Effect::Own { default } => vec![*default],
-            };
-            for default in defaults {
-                let text = match setting.unit {
-                    Unit::Time => format!("{default}ns"),
-                    Unit::Switch => setting.unit.show(default),
-                    Unit::Number | Unit::Bytes => default.to_string(),
-                };
-                assert_eq!(setting.parse(&text), Ok(default), "{}", setting.name);
-            }
-        }
-    }
-
-    /// Each is set to both bounds, which come back from the options, and nothing else changes them.
-    #[test]
-    fn what_is_set_is_in_the_options() {
-        for setting in STANDARD {
-            let (least, most) = setting.bounds;
-            for value in [least, most] {
-                let mut settings = Settings::default();
-                let text = setting.unit.write(value);
-                settings.set(setting, &text).unwrap();
-                assert_eq!(settings.to_string(), format!("{}={text}", setting.name));
-                let mut client = RdmaClientOptions::new(rpcrdma_protocols::base());
-                let mut server = RdmaServerOptions::new(rpcrdma_protocols::base());
-                settings.apply_to_client(&mut client);
-                settings.apply_to_server(&mut server);
-                let found = match &setting.effect {
-                    Effect::Common(it) => {
-                        assert_eq!((it.get)(&server.common), value);
-                        (it.get)(&client.common)
-                    }
-                    Effect::Client(it) => (it.get)(&client),
-                    Effect::Server(it) => (it.get)(&server),
-                    Effect::Placing(it) => (it.get)(&settings.placing()),
-                    Effect::Own { .. } => settings.value(setting),
-                };
-                assert_eq!(found, value, "{}", setting.name);
-            }
-        }
-    }
-
-    #[test]
-    fn features_read_settings_of_this_project_as_ends_have_them() {
-        let mut settings = Settings::default();
-        let credits = setting("credits");
-        let client = RdmaClientOptions::new(rpcrdma_protocols::base()).common;
-        let server = RdmaServerOptions::new(rpcrdma_protocols::base()).common;
-        assert_eq!(settings.value(credits), u64::from(client.credits));
-        let served = settings.value_at(credits, Side::Server);
-        assert_eq!(served, u64::from(server.credits));
-        settings.set(credits, "7").unwrap();
-        assert_eq!(settings.value(credits), 7);
-        assert_eq!(settings.value_at(credits, Side::Server), 7);
-    }
-
-    #[test]
-    fn impossible_values_are_refused_with_the_bounds() {
-        for (name, text, said) in [
-            (
-                "credits",
-                "0",
-                "credits: `0` is not possible: write 1 to 16384",
-            ),
-            (
-                "credits",
-                "many",
-                "credits: `many` is not a number: write 1 to 16384",
-            ),
-            (
-                "inline-send",
-                "5000",
-                "inline-send: `5000` is not possible: write 1 KiB to 256 KiB in steps of 1 KiB",
-            ),
-            (
-                "patience",
-                "6s",
-                "patience: `6s` is not possible: write 1ms to 5s",
-            ),
-            (
-                "private-data",
-                "no",
-                "private-data: `no` is neither on nor off: write on or off",
-            ),
-        ] {
-            assert_eq!(setting(name).parse(text).unwrap_err(), said);
-        }
-        let refused = setting("head").parse("8q").unwrap_err();
-        assert!(
-            refused.ends_with("write 64 B to 64 KiB in steps of 64 B"),
-            "{refused}"
-        );
-    }
-
-    #[test]
-    fn each_end_refuses_what_is_for_the_other() {
-        let mut settings = Settings::default();
-        settings.set(setting("credits"), "8").unwrap();
-        assert_eq!((settings.of_clients(), settings.of_servers()), (None, None));
-        settings.set(setting("patience"), "1s").unwrap();
-        assert_eq!(settings.of_clients(), Some("patience"));
-        settings.set(setting("max-fetched"), "1M").unwrap();
-        assert_eq!(settings.of_servers(), Some("max-fetched"));
-        let again = settings.set(setting("credits"), "9").unwrap_err();
-        assert_eq!(again, "credits is set to 8 already");
-    }
-
-    #[test]
-    fn help_says_the_bounds_and_the_defaults() {
-        let help = setting("credits").to_string();
-        let beginning = "credits=1 to 16384 [client 128, server 64]\n    Client: calls";
-        assert!(help.starts_with(beginning), "{help}");
-        assert!(
-            help.lines().all(|line| line.chars().count() <= 100),
-            "{help}"
-        );
-        let help = setting("target").to_string();
-        let beginning = "target=4 KiB to 1 MiB in steps of 4 KiB [64 KiB]\n";
-        assert!(help.starts_with(beginning), "{help}");
-    }
-}
+mod tests;

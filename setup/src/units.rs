@@ -31,7 +31,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` does not fit 64 bits"))
 }
 
-/// Parses a time: `250ns`, `100us`, `1ms` or `2s`.
+/// Parses a time: `250ns`, `100us`, `1ms`, `2s` or `0`.
 ///
 /// # Errors
 /// A text for the user that says what is wrong.
@@ -41,6 +41,8 @@ pub fn time(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
     let number: u64 = number.parse().map_err(|_| wrong())?;
     let nanoseconds = match unit {
+        // No time at all needs no unit.
+        "" if number == 0 => 1,
         "ns" => 1,
         "us" | "µs" => 1_000,
         "ms" => 1_000_000,
@@ -49,6 +51,33 @@ pub fn time(text: &str) -> Result<Duration, String> {
     };
     let time = number.checked_mul(nanoseconds).map(Duration::from_nanos);
     time.ok_or_else(|| format!("`{text}` is too long"))
+}
+
+/// Parses a share in percent, `1%` or `0.05%`, into parts per million.
+///
+/// # Errors
+/// A text for the user that says what is wrong.
+pub fn share(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is not a share: write one like 1% or 0.05%");
+    let number = text.strip_suffix('%').ok_or_else(wrong)?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || part.len() > 4 {
+        return Err(wrong());
+    }
+    // A part per million is the fourth digit after the point.
+    let millionths = format!("{whole}{part:0<4}").parse::<u64>();
+    let millionths = millionths.ok().filter(|&parts| parts <= 1_000_000);
+    millionths.ok_or_else(wrong)
+}
+
+/// Writes a share of parts per million in percent, as [`share`] reads it.
+pub fn show_share(millionths: u64) -> String {
+    let (whole, part) = (millionths / 10_000, millionths % 10_000);
+    match part {
+        0 => format!("{whole}%"),
+        _ => format!("{whole}.{}%", format!("{part:04}").trim_end_matches('0')),
+    }
 }
 
 /// Writes a size the shortest exact way: `4 KiB`, `1 MiB`, `1000 B`.
@@ -128,6 +157,25 @@ mod tests {
         }
         let said = size("99999999999T").unwrap_err();
         assert!(said.contains("64 bits"), "{said}");
+    }
+
+    #[test]
+    fn shares_read_as_written() {
+        for (text, parts) in [
+            ("0%", 0),
+            ("1%", 10_000),
+            ("0.05%", 500),
+            ("12.3456%", 123_456),
+        ] {
+            assert_eq!(share(text), Ok(parts));
+            assert_eq!(show_share(parts), text);
+        }
+        assert_eq!(share("100%"), Ok(1_000_000));
+        for bad in [
+            "", "%", "1", ".5%", "1.%", "-1%", "+1%", "0.00001%", "101%", "1 %",
+        ] {
+            assert!(share(bad).unwrap_err().contains("is not a share"), "{bad}");
+        }
     }
 
     #[test]

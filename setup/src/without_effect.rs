@@ -4,7 +4,7 @@
 /// (the server keeps access times, and has changed a directory on stable storage before it
 /// answers), or mount(8) itself implements them. They are accepted, so that a line of fstab can be
 /// used unchanged. `=` marks those with a value.
-pub(crate) const WITHOUT_EFFECT: &[&str] = &[
+pub const WITHOUT_EFFECT: &[&str] = &[
     "_netdev",
     "acl",
     "atime",
@@ -55,7 +55,7 @@ const ACCESS_TIMES: &str = "the server keeps access times, as its own file syste
 
 /// Options that are accepted but do something else than nfs(5) or mount(8) says, each with what
 /// happens instead.
-const DIFFERENT: &[(&str, &str)] = &[
+pub const DIFFERENT: &[(&str, &str)] = &[
     ("lock", LOCKS),
     ("local_lock=none", LOCKS),
     ("local_lock=flock", LOCKS),
