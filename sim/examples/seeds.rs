@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use rpc_transport::rdma::Version;
 use rpcrdma_sim::{Swarm, VersionsOf, run, sweep};
 
 fn main() -> ExitCode {
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
         if argument == "--rpcrdma" {
             swarm.versions = match arguments.next().as_deref() {
                 Some("any") => VersionsOf::Free,
-                Some("2wg") => VersionsOf::Wg,
+                Some("2wg") => VersionsOf::Only(Version::TWO_WG),
                 _ => return usage(),
             };
             continue;

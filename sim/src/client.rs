@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use nfs_binding::client::RpcClient;
 use onc_rpc::{AuthSys, Credential};
-use rdma::{Device, DeviceError, Pool, Time};
+use rdma::{Clock, Device, DeviceError, Pool, Time};
 use rdma_sim::{Fabric, Host, NodeId, SimDevice};
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions};
+use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, for_another_end};
 use rpc_transport::{Call, CallError, Client, Reply, Runtime, Stepped};
 
 /// The maximum number of turns of a client's loop before other hosts get their turn.
@@ -92,6 +92,8 @@ pub(crate) struct Desk {
     pub(crate) runtime: Runtime,
     pub(crate) port: Rc<RefCell<RdmaClient>>,
     pub(crate) under_way: Rc<Cell<usize>>,
+    /// The clock of the host's own work, for traces.
+    pub(crate) clock: Clock,
 }
 
 /// The work of a client.
@@ -112,7 +114,7 @@ impl<'a> ClientHost<'a> {
     pub(crate) fn start(
         fabric: &Fabric,
         host: Host,
-        options: RdmaClientOptions,
+        mut options: RdmaClientOptions,
         seed: u64,
         wrap: impl FnOnce(SimDevice) -> Box<dyn Device>,
         work: impl FnOnce(Desk) -> Work<'a>,
@@ -120,6 +122,7 @@ impl<'a> ClientHost<'a> {
         let pool = host.pool.clone();
         let device = fabric.host(host)?;
         let node = device.node();
+        options.common.grants = for_another_end(&options.common.grants);
         let port = Rc::new(RefCell::new(RdmaClient::new(wrap(device), options)));
         let runtime = Runtime::simulated(fabric.clock(), seed);
         let under_way = Rc::new(Cell::new(0));
@@ -127,6 +130,7 @@ impl<'a> ClientHost<'a> {
             runtime: runtime.clone(),
             port: Rc::clone(&port),
             under_way: Rc::clone(&under_way),
+            clock: fabric.host_clock(node),
         };
         let work = work(desk);
         runtime.wake();

@@ -2,7 +2,7 @@
 //! registrations and with the peer's accesses (RFC 8166, sections 3.4.1 and 4.4.1; RFC 8797,
 //! section 4.1; version-two-07, section 6.5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rdma::Stag;
 use rdma_sim::{Access, End, NodeId};
@@ -41,6 +41,9 @@ pub(crate) struct Exposure {
     /// each, the end that had registered it, and the XID of the call that had offered it to be
     /// invalidated.
     ended: BTreeMap<Stag, (End, Option<u32>)>,
+    /// Ends that have sent messages which nothing here can read, and in which they may have offered
+    /// memory.
+    unknown: BTreeSet<End>,
 }
 
 impl Exposure {
@@ -87,6 +90,12 @@ impl Exposure {
         None
     }
 
+    /// Records that an end sends a message of a version or an extension that is not known here. From now
+    /// on, what it has offered is not known.
+    pub(crate) fn unknown(&mut self, end: End) {
+        self.unknown.insert(end);
+    }
+
     /// Checks an access of the peer to memory of `end` that the device allowed.
     pub(crate) fn accessed(&self, end: End, access: &Access) -> Option<String> {
         let region = self.regions.get(&access.stag);
@@ -96,6 +105,9 @@ impl Exposure {
             ));
         };
         let Some(offer) = region.offer else {
+            if self.unknown.contains(&end) {
+                return None;
+            }
             return Some(format!("{end} serves a {access} that nobody was offered"));
         };
         let last = access.offset.checked_add(access.len as u64);
@@ -138,6 +150,9 @@ impl Exposure {
         }
         let stag = invalidated?;
         let (_, offered) = self.ended.remove(&stag)?;
+        if offered.is_none() && self.unknown.contains(&end) {
+            return None;
+        }
         (offered.is_none() || offered != answered).then(|| {
             format!("{end} got {stag} of {offered:x?} invalidated by the answer to {answered:x?}")
         })
@@ -145,11 +160,13 @@ impl Exposure {
 
     /// Records that a connection has ended, and with it all its registrations.
     pub(crate) fn over(&mut self, end: End) {
+        self.unknown.remove(&end);
         self.regions.retain(|_, region| region.end != end);
         self.ended.retain(|_, (at, _)| *at != end);
     }
 
     pub(crate) fn crashed(&mut self, node: NodeId) {
+        self.unknown.retain(|end| end.node != node);
         self.regions.retain(|_, region| region.end.node != node);
         self.ended.retain(|_, (at, _)| at.node != node);
     }

@@ -57,6 +57,7 @@ pub(crate) async fn connect_as(
         retry: plan.retry,
         give_up_after: FOR_EVER,
         first_reply_within: FOR_EVER,
+        trace: (plan.trace.clone()).map(|trace| trace.with_clock(desk.clock.clone())),
         ..ClientOptions::default()
     };
     for _ in 0..TRIES {

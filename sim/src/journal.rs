@@ -141,6 +141,10 @@ impl Journal {
             return match (counted, read(message, Rules::Sends)) {
                 (Err(violation), _) => Some(violation),
                 (_, Ok((xid, Meaning::Call(offers)))) => self.exposure.offered(end, xid, &offers),
+                (_, Ok((_, Meaning::Unknown))) => {
+                    self.exposure.unknown(end);
+                    None
+                }
                 (_, Ok(_)) => None,
                 (_, Err(error)) => Some(unreadable(end, &error)),
             };
@@ -156,6 +160,7 @@ impl Journal {
             Ok((xid, Meaning::Continued)) => self.credits.continued(end, xid),
             Ok((_, Meaning::Unknown)) => {
                 self.credits.unknown(end);
+                self.exposure.unknown(end);
                 None
             }
             Ok(_) => None,

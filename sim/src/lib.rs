@@ -3,7 +3,7 @@
 //!
 //! [`simulate`] runs one seed. The seed determines hosts, options, workload and faults ([`Plan`]),
 //! and checkers watch every step. [`measure`] runs single calls without faults, and reports the
-//! events that each had to wait for; [`load`] runs many, with several in flight.
+//! events that each had to wait for; [`ladder`] draws one; [`load`] runs many, with several in flight.
 //!
 //! ```
 //! use rpcrdma_programs::workload::Op;
@@ -51,7 +51,7 @@ mod world;
 
 pub use measure::{
     Cache, CannotMeasure, Copied, CopyCosts, CopyRate, Grants, Load, Loaded, MOST_CLIENTS,
-    Measured, Setting, consider, load, measure,
+    Measured, Setting, consider, ladder, load, measure,
 };
 pub use pairing::{Pairing, UnknownPairing};
 pub use plan::{
@@ -59,5 +59,5 @@ pub use plan::{
     Victim,
 };
 pub use report::{Report, Violation};
-pub use sweep::{Summary, run, run_tapped, running, sweep};
+pub use sweep::{Summary, run, run_observed, running, sweep};
 pub use world::{TapMaker, simulate, simulate_plan};

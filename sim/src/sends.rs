@@ -69,11 +69,6 @@ pub(crate) fn asks_for_wg(message: &[u8]) -> bool {
     start.is_some_and(|start| matches!(start.header_type, CONNPROP_MIDDLE | CONNPROP_FINAL))
 }
 
-/// Returns whether a message of the working group's version 2 only grants credits.
-pub(crate) fn is_grant(message: &[u8]) -> bool {
-    is_wg(message) && Start::of(message).is_some_and(|start| start.header_type == GRANT)
-}
-
 /// A message of which not all parts have been sent.
 #[derive(Clone, Copy, Debug)]
 struct Unfinished {

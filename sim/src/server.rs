@@ -9,9 +9,10 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use nfs_binding::server::NfsServer;
+use rdma::trace::Trace;
 use rdma::{Device, Pool};
 use rdma_sim::{Fabric, Host, NodeId, Path, SimDevice};
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, for_another_end};
 use rpc_transport::{Armed, Server, ServerGroup, ServerOptions, Service};
 use rpcrdma_programs::callbacks::{Orders, Totals};
 use rpcrdma_programs::{Beside, Probe};
@@ -73,6 +74,8 @@ pub(crate) struct Programs {
     pub(crate) others: Vec<Box<dyn Service>>,
     /// The service before the one of each loop.
     pub(crate) before: Option<Before>,
+    /// The observer of calls, if they are traced.
+    pub(crate) trace: Option<Trace>,
 }
 
 /// The parts of a loop that is being started.
@@ -117,14 +120,17 @@ impl ServerHost {
         }
         let orders = Orders::counting(programs.callbacks.take().unwrap_or_default());
         let group = ServerGroup::new(hosts.len(), &server_options);
+        // The loops are one server.
+        let grants = for_another_end(&options.common.grants);
         let mut loops = Vec::new();
         for (index, host) in hosts.into_iter().enumerate() {
             let device = fabric.host(host).map_err(|error| failed(&error))?;
             let node = device.node();
-            let options = RdmaServerOptions {
+            let mut options = RdmaServerOptions {
                 budget: options.budget.part(),
                 ..options.clone()
             };
+            options.common.grants = Arc::clone(&grants);
             let mut port = RdmaServer::new(wrap(device), options);
             port.listen(listen).map_err(|error| failed(&error))?;
             let nfs = Beside::new(nfs.clone(), std::mem::take(&mut programs.others));
@@ -140,7 +146,9 @@ impl ServerHost {
                     port: Rc::clone(&port),
                 });
             }
-            let (options, clock) = (server_options.clone(), fabric.clock());
+            let (mut options, clock) = (server_options.clone(), fabric.clock());
+            let trace = programs.trace.clone();
+            options.trace = trace.map(|trace| trace.with_clock(fabric.host_clock(node)));
             let mut server = Server::simulated_in_group(&group, index, service, options, clock);
             server
                 .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)

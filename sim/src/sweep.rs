@@ -9,8 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma::Time;
+use rdma::trace::Trace;
 
-use crate::{Pairing, Report, Swarm, TapMaker, Violation, simulate_plan};
+use crate::{Pairing, Plan, Report, Swarm, TapMaker, Violation, simulate_plan};
 
 /// The result of many seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,16 +106,26 @@ pub fn running() -> Option<u64> {
 /// Runs one seed. A panic is reported as a violation, unless the program aborts on panics.
 #[must_use]
 pub fn run(swarm: Swarm, seed: u64, explain: bool) -> Report {
-    run_tapped(swarm, seed, explain, None)
+    run_observed(swarm, seed, explain, None, None)
 }
 
 /// Runs one seed as [`run`] does. With `tap`, a new one observes the server's traffic after each of
-/// its starts; the run is the same.
+/// its starts. `trace` observes the calls of all hosts, with their own clocks. The run is the same.
 #[must_use]
-pub fn run_tapped(swarm: Swarm, seed: u64, explain: bool, tap: Option<TapMaker<'_>>) -> Report {
+pub fn run_observed(
+    swarm: Swarm,
+    seed: u64,
+    explain: bool,
+    tap: Option<TapMaker<'_>>,
+    trace: Option<Trace>,
+) -> Report {
     RUNNING.set(Some(seed));
     let caught = catch_unwind(AssertUnwindSafe(|| {
-        simulate_plan(swarm.plan(seed), explain, tap)
+        let plan = Plan {
+            trace,
+            ..swarm.plan(seed)
+        };
+        simulate_plan(plan, explain, tap)
     }));
     caught.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

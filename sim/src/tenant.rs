@@ -4,7 +4,6 @@
 //! the same key. Otherwise it is stale: it must not reach anything else, nor the same by another way.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use nfs_binding::client::{Mount3, Nfs3, RpcClient};
 use nfs_binding::proto::{
@@ -21,7 +20,7 @@ use crate::client::{Counted, Desk};
 use crate::exports::{ADMINISTERED, Served};
 use crate::joining::connect;
 use crate::plan::Victim;
-use crate::shared::Shared;
+use crate::shared::{PAUSE, Shared, TRIES};
 use crate::work::place;
 
 /// The least and the most operations.
@@ -31,9 +30,6 @@ const MOST: usize = 60;
 const PAUSE_PART: u32 = 16;
 /// The maximum number of handles that are kept.
 const KEPT: usize = 24;
-/// The maximum number of attempts to get a handle at the end, and the pause between them.
-const TRIES: usize = 100;
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A handle, and what it was issued for.
 #[derive(Clone, Copy, Debug)]
@@ -397,6 +393,10 @@ impl Tenant {
 
     /// Checks that everything that is exported can be mounted and used after the last change.
     async fn go_on(&mut self) {
+        // Until then its tries may all fail, and after long failures a client pauses for seconds before it connects.
+        let healed = Time::ZERO + self.shared.plan.heal_at;
+        let wait = healed.since(self.nfs.rpc().now());
+        self.nfs.rpc().sleep(wait).await;
         for (export, path) in ADMINISTERED.into_iter().enumerate() {
             self.held.clear();
             for tries in 1.. {

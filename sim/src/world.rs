@@ -261,7 +261,7 @@ impl<'a> World<'a> {
         let hosts = hosts.collect();
         let mut options = RdmaServerOptions {
             common: self.plan.responder.clone(),
-            versions: self.plan.versions.clone(),
+            versions: self.plan.accepted(),
             ..RdmaServerOptions::new(rpcrdma_protocols::base())
         };
         if are_shared(shares) {
@@ -271,6 +271,7 @@ impl<'a> World<'a> {
         self.history.borrow_mut().lives += 1;
         let programs = Programs {
             callbacks: self.plan.callbacks.then(|| self.callbacks.clone()),
+            trace: self.plan.trace.clone(),
             ..Programs::default()
         };
         let mut starve: Vec<Starvation> = (0..self.plan.loops).map(|_| self.starvation()).collect();

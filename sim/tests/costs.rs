@@ -57,10 +57,8 @@ fn without_remote_invalidation_the_requester_waits_once_more() {
     assert_eq!((read.invalidations, read.requester_interrupts), (1, 2));
 }
 
-/// Checks counts against times: with all other costs at 0, the delay shows the number of
-/// traversals, and the interrupt latency the number of interrupts.
-#[test]
-fn time_agrees_with_what_was_counted() {
+/// Returns a setting in which nothing takes time but the delay of the link.
+fn link_alone() -> Setting {
     let mut setting = Setting::default();
     let costs = &mut setting.costs;
     costs.post = Duration::ZERO;
@@ -68,10 +66,42 @@ fn time_agrees_with_what_was_counted() {
     costs.register = Duration::ZERO;
     costs.register_page = Duration::ZERO;
     costs.read_response = Duration::ZERO;
-    costs.rate = u64::MAX;
-    costs.delay = Duration::from_micros(100);
-    setting.interrupt = Duration::from_micros(7);
+    costs.set_rate(u64::MAX);
+    setting.interrupt = Duration::ZERO;
     setting.copies = CopyCosts::NONE;
+    setting
+}
+
+/// A call goes up, and its reply down. Version 1 reads the data of a WRITE in between.
+#[test]
+fn a_call_takes_the_delays_of_the_directions_that_it_goes() {
+    let mut setting = link_alone();
+    setting.costs.up.delay = Duration::from_micros(300);
+    setting.costs.down.delay = Duration::from_micros(40);
+    for (operation, micros) in [(Op::Null, 340), (Op::Write(8192), 680)] {
+        let measured = measure(&setting, &operation).unwrap();
+        assert_eq!(
+            measured.latency,
+            Duration::from_micros(micros),
+            "{operation}"
+        );
+    }
+    // The bytes of a READ go down.
+    setting.costs.down.rate = 1_000_000;
+    let slow_down = measure(&setting, &Op::Read(8192)).unwrap().latency;
+    (setting.costs.up.rate, setting.costs.down.rate) = (1_000_000, u64::MAX);
+    let slow_up = measure(&setting, &Op::Read(8192)).unwrap().latency;
+    assert!(slow_down > Duration::from_micros(340 + 8192));
+    assert!(slow_up < Duration::from_micros(340 + 1000));
+}
+
+/// Checks counts against times: with all other costs at 0, the delay shows the number of
+/// traversals, and the interrupt latency the number of interrupts.
+#[test]
+fn time_agrees_with_what_was_counted() {
+    let mut setting = link_alone();
+    setting.costs.set_delay(Duration::from_micros(100));
+    setting.interrupt = Duration::from_micros(7);
     for operation in [
         Op::Null,
         Op::Read(8192),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onc_rpc::Encoder;
 use rdma::Counters;
+use rdma_sim::Noise;
 use rpc_transport::rdma::Version;
 use rpc_transport::{Call, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome};
 use rpcrdma_programs::workload::{Calls, Failed, Op, Pace, Prepare, Server, Workload};
@@ -143,7 +144,7 @@ fn several_clients_share_a_server() {
     assert_eq!(many.credits, 4, "of each connection");
     assert_eq!(done_by(&many), done_by(&one));
     let refused = load(&setting, &Op::Null, &of(MOST_CLIENTS + 1)).unwrap_err();
-    assert!(refused.to_string().contains("from 1 to 7"), "{refused}");
+    assert!(refused.to_string().contains("from 1 to 127"), "{refused}");
 }
 
 #[test]
@@ -176,7 +177,10 @@ fn operations_that_arrive_seldom_wait_for_nothing() {
 const MIRROR: u32 = 0x2000_7778;
 
 #[derive(Debug)]
-struct Mirrored;
+struct Mirrored {
+    /// Whether workers answer the calls.
+    later: bool,
+}
 
 impl Workload for Mirrored {
     fn name(&self) -> &'static str {
@@ -184,11 +188,13 @@ impl Workload for Mirrored {
     }
 
     fn service(&self) -> Option<Box<dyn Service>> {
-        Some(Box::new(Mirror))
+        let Self { later } = *self;
+        Some(Box::new(Mirror { later }))
     }
 
     fn prepare<'a>(&'a self, _: Server<'a>) -> Prepare<'a> {
-        Box::pin(async { Ok(Box::new(Self) as Box<dyn Calls>) })
+        let Self { later } = *self;
+        Box::pin(async move { Ok(Box::new(Self { later }) as Box<dyn Calls>) })
     }
 }
 
@@ -220,7 +226,9 @@ impl Calls for Mirrored {
     }
 }
 
-struct Mirror;
+struct Mirror {
+    later: bool,
+}
 
 impl Service for Mirror {
     fn programs(&self) -> &[ProgramVersions] {
@@ -234,7 +242,11 @@ impl Service for Mirror {
     fn call(&mut self, request: Request) -> ServiceOutcome {
         let mut word = Encoder::new();
         word.u32(request.args().u32().unwrap_or(0));
-        ServiceOutcome::Done(Ok(word.finish()))
+        let answer = Ok(word.finish());
+        match self.later {
+            true => ServiceOutcome::Later(Box::new(|| answer)),
+            false => ServiceOutcome::Done(answer),
+        }
     }
 
     fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
@@ -245,9 +257,81 @@ impl Service for Mirror {
 #[test]
 fn a_program_of_ones_own_is_measured_like_nfs() {
     for setting in settings() {
-        let one = measure(&setting, &Mirrored).expect("it can be done");
-        assert_eq!((one.round_trips, one.requester.sends), (1.0, 1));
-        let many = loaded(&setting, &Mirrored, &in_flight(16));
-        assert_eq!(done_by(&many), [2.0, 0.0, 0.0, 0.0, 0.0]);
+        for later in [false, true] {
+            let mirrored = Mirrored { later };
+            let one = measure(&setting, &mirrored).expect("it can be done");
+            assert_eq!((one.round_trips, one.requester.sends), (1.0, 1));
+            let many = loaded(&setting, &mirrored, &in_flight(16));
+            assert_eq!(done_by(&many), [2.0, 0.0, 0.0, 0.0, 0.0]);
+        }
     }
+}
+
+/// Returns a setting with this noise, and with this seed for it.
+fn noisy(noise: Noise, seed: u64) -> Setting {
+    let mut setting = setting(Version::TWO, "ddp+cont");
+    (setting.costs.noise, setting.seed) = (noise, seed);
+    setting
+}
+
+/// Nothing is done more often because messages are late: the counts are those without jitter.
+#[test]
+fn jitter_changes_times_alone_and_is_that_of_the_seed() {
+    let noise = Noise {
+        jitter: Duration::from_micros(50),
+        ..Noise::default()
+    };
+    let run = |noise, seed| loaded(&noisy(noise, seed), &Op::Getattr, &in_flight(1));
+    let (still, one) = (run(Noise::default(), 1), run(noise, 1));
+    assert_eq!(one, run(noise, 1));
+    assert_ne!(one.latencies, run(noise, 2).latencies);
+    assert_eq!(
+        still,
+        run(Noise::default(), 2),
+        "a seed decides noise alone"
+    );
+    assert_eq!(
+        (one.requester, one.responder),
+        (still.requester, still.responder)
+    );
+    assert_eq!(one.retransmissions, 0);
+    // Each way is delayed by 25 µs on the average, and by less than 50.
+    let base = still.latencies[0];
+    let late = one
+        .latencies
+        .iter()
+        .map(|latency| latency.saturating_sub(base));
+    let late: Vec<Duration> = late.collect();
+    assert!(late.iter().all(|late| *late < 2 * noise.jitter), "{late:?}");
+    let mean = late.iter().sum::<Duration>() / late.len() as u32;
+    assert!(
+        mean.abs_diff(noise.jitter) < Duration::from_micros(5),
+        "{mean:?}"
+    );
+}
+
+/// Every call ends, after a retransmission or more if one of its packets was lost, and what the ends did
+/// is the same as without losses.
+#[test]
+fn calls_whose_packets_are_lost_take_longer_and_end() {
+    let noise = Noise {
+        loss: 50_000,
+        retransmit: Duration::from_millis(10),
+        ..Noise::default()
+    };
+    let lossy = loaded(&noisy(noise, 1), &Op::Getattr, &in_flight(1));
+    let still = loaded(&noisy(Noise::default(), 1), &Op::Getattr, &in_flight(1));
+    let again = lossy
+        .latencies
+        .iter()
+        .map(|latency| latency.as_millis() / 10);
+    let waited: u128 = again.sum();
+    // One call is in flight, so each lost packet is waited for, and nothing else takes milliseconds.
+    assert_eq!(u128::from(lossy.retransmissions), waited);
+    assert!((10..60).contains(&waited), "5 % of 512: {waited}");
+    assert_eq!(lossy.latencies.len(), 256);
+    let counts = |it: &Loaded| [&it.requester, &it.responder].map(|end| (end.sends, end.receives));
+    assert_eq!(counts(&lossy), counts(&still));
+    let wire = |it: &Loaded| it.requester.wire_bytes_sent + it.responder.wire_bytes_sent;
+    assert!(wire(&lossy) > wire(&still));
 }

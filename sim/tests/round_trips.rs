@@ -103,8 +103,8 @@ fn what_is_left_is_the_delay_and_the_bytes() {
         let costs = &mut setting.costs;
         costs.post = Duration::ZERO;
         costs.completion = Duration::ZERO;
-        costs.delay = Duration::from_millis(1);
-        costs.rate = 1_000_000_000;
+        costs.set_delay(Duration::from_millis(1));
+        costs.set_rate(1_000_000_000);
         // This is more expensive than the padding of placement by Sends at this rate.
         costs.register = Duration::from_millis(1);
         setting.interrupt = Duration::ZERO;

@@ -26,7 +26,7 @@ fn the_first_seeds_find_nothing_and_have_faults() {
 #[test]
 fn the_first_seeds_of_the_working_groups_version_find_nothing() {
     let swarm = Swarm {
-        versions: VersionsOf::Wg,
+        versions: VersionsOf::Only(Version::TWO_WG),
         ..Swarm::default()
     };
     let mut found = Vec::new();
@@ -149,7 +149,7 @@ fn free_seeds_have_versions_of_all_kinds() {
         let mut accepted = known.accepted(&plan.versions);
         assert!(accepted.any(|known| plan.version.allows(known.version())));
     }
-    assert!(plans(VersionsOf::Wg).all(|plan| plan.speaks_wg()));
+    assert!(plans(VersionsOf::Only(Version::TWO_WG)).all(|plan| plan.speaks_wg()));
     let chosen = plans(VersionsOf::Seed).filter(Plan::speaks_wg).count();
     assert!((10..60).contains(&chosen), "{chosen}");
 }

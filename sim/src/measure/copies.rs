@@ -1,5 +1,6 @@
 //! The time of copies by a processor.
 
+use std::ops::Add;
 use std::time::Duration;
 
 use rpc_transport::rdma::CostModel;
@@ -109,4 +110,16 @@ pub struct Copied {
     pub after_receiving: u64,
     /// The bulk data among them.
     pub unplaced: u64,
+}
+
+impl Add for Copied {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            before_sending: self.before_sending + other.before_sending,
+            after_receiving: self.after_receiving + other.after_receiving,
+            unplaced: self.unplaced + other.unplaced,
+        }
+    }
 }

@@ -44,12 +44,16 @@ pub struct Loaded {
     pub elapsed: Duration,
     /// The greatest number of credits that a connection took at the same time.
     pub credits: u32,
+    /// The packets that the link lost and devices sent again.
+    pub retransmissions: u64,
     /// The messages that only grant credits, for each operation, in a version that has them.
     pub grants: Option<Grants>,
     /// Bytes of the receives that each client promises the server at most.
     pub requester_receives: u64,
     /// Bytes of the receives that the server promises all clients at most.
     pub responder_receives: u64,
+    /// Bytes that the receives of the server took at most, posted or with messages that were in use.
+    pub receives_taken: u64,
     /// The counters of the clients' devices together.
     pub requester: Counters,
     /// The counters of the server's device.
@@ -64,8 +68,8 @@ struct Shared {
     done: Cell<u32>,
     /// The time at which all begin, once all are prepared.
     begin: Cell<Option<Time>>,
-    /// The counters at that time, and the results.
-    before: RefCell<Option<(Counters, Counters)>>,
+    /// The counters at that time, with the packets sent again.
+    before: RefCell<Option<(Counters, Counters, u64)>>,
     ports: RefCell<Vec<Rc<RefCell<RdmaClient>>>>,
     latencies: RefCell<Vec<Duration>>,
     /// The time at which the last operation ended.
@@ -153,11 +157,13 @@ impl Shared {
         self.found.borrow().is_some()
     }
 
-    /// Returns the counters of all clients' devices, and of the server's.
-    fn counters(&self, view: &View) -> (Counters, Counters) {
+    /// Returns the counters of all clients' devices, and of the server's, and the number of packets that
+    /// were sent again.
+    fn counters(&self, view: &View) -> (Counters, Counters, u64) {
         let ports = self.ports.borrow();
         let clients = ports.iter().map(|port| port.borrow().counters()).sum();
-        (clients, view.port.borrow().counters())
+        let server = view.port.borrow().counters();
+        (clients, server, view.fabric.retransmissions())
     }
 }
 
@@ -257,10 +263,12 @@ impl Client<'_> {
         let loaded = Loaded {
             elapsed: shared.end.get().saturating_sub(begin - Time::ZERO),
             credits: shared.credits.get(),
+            retransmissions: after.2 - before.2,
             grants: grants.map(|grants| grants.borrow_mut().take(latencies.len() as u64)),
             latencies,
             requester_receives: desk.port.borrow().receive_memory(),
             responder_receives: self.view.port.borrow().receive_memory(),
+            receives_taken: self.view.port.borrow().receives_taken(),
             requester: since(before.0, after.0),
             responder: since(before.1, after.1),
         };

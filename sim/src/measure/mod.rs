@@ -4,6 +4,7 @@
 mod copies;
 mod copying;
 mod grants;
+mod ladder;
 mod load;
 mod setting;
 mod single;
@@ -11,6 +12,7 @@ mod stage;
 
 pub use self::copies::{Cache, Copied, CopyCosts, CopyRate};
 pub use self::grants::Grants;
+pub use self::ladder::ladder;
 pub use self::load::{Load, Loaded, MOST_CLIENTS, load};
 pub use self::setting::Setting;
 pub use self::single::{Measured, consider, measure};

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nfs_binding::client::RpcClient;
-use rdma::Counters;
-use rdma_sim::{MAX_NODES, NodeId, Path};
+use rdma::{Counters, Time};
+use rdma_sim::{COUNTED_NODES, NodeId, Path, Step, StepId};
 use rpc_transport::rdma::ConsideredMode;
 use rpcrdma_programs::workload::{Prepared, Server, Workload};
 
@@ -20,7 +20,7 @@ use super::stage::{
 use crate::client::{Desk, credential};
 use crate::server::Programs;
 
-const CLIENT: NodeId = NodeId(1);
+pub(super) const CLIENT: NodeId = NodeId(1);
 /// The number of calls over which grants are counted: a grant is due when half of the credits of an
 /// end are used up.
 const GRANTED_CALLS: u32 = 128;
@@ -59,7 +59,7 @@ pub struct Measured {
 /// # Errors
 /// The options do not allow the call.
 pub fn measure(setting: &Setting, workload: &dyn Workload) -> Result<Measured, CannotMeasure> {
-    both(setting, workload).map(|(measured, _)| measured)
+    perform(setting, workload).map(|performed| performed.measured)
 }
 
 /// Performs an operation of a workload in a simulation of its own. Returns all possible transfer
@@ -71,12 +71,29 @@ pub fn consider(
     setting: &Setting,
     workload: &dyn Workload,
 ) -> Result<Vec<ConsideredMode>, CannotMeasure> {
-    both(setting, workload).map(|(_, considered)| considered)
+    perform(setting, workload).map(|performed| performed.considered)
 }
 
-type Both = (Measured, Vec<ConsideredMode>);
+/// A call that was performed.
+pub(super) struct Performed {
+    pub(super) measured: Measured,
+    considered: Vec<ConsideredMode>,
+    /// The time at which the call began.
+    pub(super) began: Time,
+    /// The steps that took time since then, and the last step that the results had to wait for.
+    pub(super) steps: Vec<Step>,
+    pub(super) last: Option<StepId>,
+    /// The copies of the client and of the server.
+    pub(super) copied: [Copied; 2],
+    /// Bytes of the bulk data of the call, and those that its reply may have.
+    pub(super) bulk: (u64, u64),
+}
 
-fn both(setting: &Setting, workload: &dyn Workload) -> Result<Both, CannotMeasure> {
+/// Performs an operation of a workload in a simulation of its own.
+pub(super) fn perform(
+    setting: &Setting,
+    workload: &dyn Workload,
+) -> Result<Performed, CannotMeasure> {
     let found = Rc::new(RefCell::new(None));
     let mut stage = Stage::new(setting, workload, Programs::default())?;
     let (result, view, copies) = (Rc::clone(&found), stage.view(), setting.copies);
@@ -96,7 +113,7 @@ async fn run(
     view: &View,
     costs: CopyCosts,
     workload: &dyn Workload,
-) -> Result<Both, CannotMeasure> {
+) -> Result<Performed, CannotMeasure> {
     let concrete = Rc::clone(&desk.port);
     let Connection { rpc, tally } = connect(&desk, view).await?;
     let directory = root(&rpc).await?;
@@ -108,14 +125,23 @@ async fn run(
     // The counters of the devices, and of copies on the way to them.
     let responder = &view.port;
     let counters = || (concrete.borrow().counters(), responder.borrow().counters());
+    // Bytes that each end has copied before sending, and all that it has copied.
     let copied = || {
         let (requester, responder) = (concrete.borrow(), responder.borrow());
-        let before_sending = requester.assembled_bytes() + responder.assembled_bytes();
-        let all = requester.counters().copied_bytes + responder.counters().copied_bytes;
-        (before_sending, all - before_sending)
+        [
+            (
+                requester.assembled_bytes(),
+                requester.counters().copied_bytes,
+            ),
+            (
+                responder.assembled_bytes(),
+                responder.counters().copied_bytes,
+            ),
+        ]
     };
     let placed = || (view.placed.load(Ordering::Relaxed), tally.placed.get());
     let (before, copied_before, placed_before) = (counters(), copied(), placed());
+    view.fabric.record_steps();
     view.fabric.set_path(CLIENT, Path::default());
     let start = view.fabric.now();
     prepared.perform(&rpc, 1).await?;
@@ -123,28 +149,39 @@ async fn run(
     let last = tally.last.borrow_mut().take();
     let (of_call, of_reply) = last.as_ref().map_or((0, 0), bulk);
     let apart = placed();
-    let unplaced = match apart.0 == placed_before.0 {
-        true => of_call,
-        false => 0,
-    } + match apart.1 == placed_before.1 {
-        true => of_reply,
-        false => 0,
-    };
-    let (before_sending, after_receiving) = copied();
-    let copied = Copied {
-        before_sending: before_sending - copied_before.0,
-        after_receiving: after_receiving - copied_before.1 + unplaced,
-        unplaced,
-    };
+    // The client copies what the reply has, and the server what the call has.
+    let unplaced = [
+        if apart.1 == placed_before.1 {
+            of_reply
+        } else {
+            0
+        },
+        if apart.0 == placed_before.0 {
+            of_call
+        } else {
+            0
+        },
+    ];
+    let after = copied();
+    let of_ends = [0, 1].map(|end| {
+        let before_sending = after[end].0 - copied_before[end].0;
+        Copied {
+            before_sending,
+            after_receiving: after[end].1 - copied_before[end].1 - before_sending + unplaced[end],
+            unplaced: unplaced[end],
+        }
+    });
+    let copied = of_ends[0] + of_ends[1];
     let latency = view.fabric.now() - start + costs.time(copied);
     // This also completes the work that the call did not wait for.
     rpc.sleep(PAUSE).await;
+    let steps = view.fabric.take_steps();
     let after = counters();
     let promised = (
         concrete.borrow().receive_memory(),
         responder.borrow().receive_memory(),
     );
-    let sum = |counts: [u32; MAX_NODES]| counts.iter().sum();
+    let sum = |counts: [u32; COUNTED_NODES]| counts.iter().sum();
     let mut granted = None;
     if let Some(counter) = &view.grants {
         counter.borrow_mut().take(1);
@@ -172,5 +209,13 @@ async fn run(
         requester: since(before.0, after.0),
         responder: since(before.1, after.1),
     };
-    Ok((measured, considered))
+    Ok(Performed {
+        measured,
+        considered,
+        began: start,
+        steps,
+        last: path.last,
+        copied: of_ends,
+        bulk: (of_call, of_reply),
+    })
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use nfs_binding::client::Mount3;
 use nfs_binding::proto::{FileHandle, MountArgs, MountPath};
+use rdma::trace::Trace;
 use rdma::{Counters, Pool, Time};
 use rdma_sim::{Fabric, Faults, Host, NodeId, Turn, attributes};
 use rpc_transport::rdma::{
-    Choice, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions, Version, Versions,
+    Accounting, Choice, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions, Versions,
 };
 use rpc_transport::{Call, Client, ClientOptions, ClientTransport};
 use rpcrdma_programs::workload::{Failed, Workload};
@@ -59,7 +60,7 @@ pub(super) struct Stage<'a> {
     pub(super) fabric: Fabric,
     server: ServerHost,
     clients: Vec<ClientHost<'a>>,
-    grants: Rc<RefCell<GrantCounter>>,
+    grants: Option<Rc<RefCell<GrantCounter>>>,
 }
 
 /// The server and the network, as clients see them.
@@ -72,6 +73,8 @@ pub(super) struct View {
     pub(super) placed: Arc<AtomicU64>,
     /// The messages that only grant credits, in a version that has them.
     pub(super) grants: Option<Rc<RefCell<GrantCounter>>>,
+    /// The observer of calls, if they are traced.
+    trace: Option<Trace>,
 }
 
 /// A connection of a client, with an account of its calls.
@@ -96,9 +99,16 @@ impl<'a> Stage<'a> {
         workload: &dyn Workload,
         mut programs: Programs,
     ) -> Result<Self, CannotMeasure> {
-        let fabric = Fabric::new(1, setting.costs.clone(), Faults::default());
-        let grants = Rc::new(RefCell::new(GrantCounter::default()));
-        fabric.watch(Rc::clone(&grants) as Rc<RefCell<_>>);
+        let fabric = Fabric::new(setting.seed, setting.costs.clone(), Faults::default());
+        let protocols = &setting.responder.protocols;
+        let grants = match protocols.accounting(setting.version) {
+            Some(Accounting::Messages(fields)) => {
+                let counter = Rc::new(RefCell::new(GrantCounter::new(fields)));
+                fabric.watch(Rc::clone(&counter) as Rc<RefCell<_>>);
+                Some(counter)
+            }
+            Some(Accounting::Calls) | None => None,
+        };
         let disk = Disk::new(1, fabric.clock(), false, false);
         let exports = Exports::only(Arc::new(disk));
         let options = RdmaServerOptions {
@@ -111,6 +121,7 @@ impl<'a> Stage<'a> {
             ..RdmaServerOptions::new(rpcrdma_protocols::base())
         };
         programs.others.extend(workload.service());
+        programs.trace.clone_from(&setting.trace);
         let server = ServerHost::start(
             &fabric,
             vec![host(setting, SERVER.0)],
@@ -130,14 +141,13 @@ impl<'a> Stage<'a> {
     }
 
     pub(super) fn view(&self) -> View {
-        let version = self.setting.version;
-        let grants = (version == Version::TWO_WG).then(|| Rc::clone(&self.grants));
         View {
             fabric: self.fabric.clone(),
             address: address(SERVER.0),
             port: Rc::clone(&self.server.loops[0].port),
             placed: Arc::clone(&self.server.loops[0].placed),
-            grants,
+            grants: self.grants.clone(),
+            trace: self.setting.trace.clone(),
         }
     }
 
@@ -174,7 +184,11 @@ impl<'a> Stage<'a> {
         {
             match turn {
                 Turn::Host(SERVER) => {
-                    self.server.loops[0].turn(&self.fabric, Slice::default());
+                    let server = &mut self.server.loops[0];
+                    // Workers take no time, but run what is left to them after the turn.
+                    for _ in 0..server.turn(&self.fabric, Slice::default()) {
+                        server.finish_job(&self.fabric);
+                    }
                 }
                 Turn::Host(NodeId(client)) => self.clients[client - 1].turn(&self.fabric),
                 Turn::Alarm(_) => {}
@@ -198,8 +212,10 @@ fn host(setting: &Setting, number: usize) -> Host {
 /// The connection is refused.
 pub(super) async fn connect(desk: &Desk, view: &View) -> Result<Connection, CannotMeasure> {
     let port = Rc::clone(&desk.port) as Rc<RefCell<dyn ClientTransport>>;
+    let trace = view.trace.clone();
     let options = ClientOptions {
         credential: credential(),
+        trace: trace.map(|trace| trace.with_clock(desk.clock.clone())),
         ..ClientOptions::default()
     };
     let client = Client::connect(&desk.runtime, view.address, port, options).await;
@@ -243,5 +259,6 @@ pub(super) fn since(before: Counters, after: Counters) -> Counters {
         copied_bytes: after.copied_bytes - before.copied_bytes,
         wire_bytes_sent: after.wire_bytes_sent - before.wire_bytes_sent,
         wire_bytes_received: after.wire_bytes_received - before.wire_bytes_received,
+        system_calls: after.system_calls - before.system_calls,
     }
 }

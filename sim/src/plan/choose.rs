@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::{Attributes, SharedReceives, WhenEmpty};
-use rdma_sim::{Costs, Faults, Random, attributes};
+use rdma_sim::{Costs, Faults, Link, Random, attributes};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClientOptions, RdmaOptions, Version, Versions,
@@ -13,7 +13,8 @@ use rpcrdma_protocols::{Directions, RoundTripFeatures};
 
 use super::hostile::disturb;
 use super::{AMPLE, Change, Crash, FeaturesOf, PATIENT, Plan, ROOMY, Swarm, VersionsOf, Victim};
-use crate::grants::ByQueueDepth;
+use crate::grants::{ByQueueDepth, Shared};
+use crate::measure::Setting;
 use crate::pairing::Pairing;
 
 /// The stream of random numbers for versions.
@@ -34,6 +35,11 @@ const LOOPS: u64 = 11;
 const HOSTILE: u64 = 13;
 /// The stream of random numbers for what the server grants.
 const GRANTS: u64 = 15;
+/// The stream of random numbers for versions of a program's own.
+const ADDED: u64 = 16;
+/// One seed in this many has a server without the versions of a program's own, so that clients that ask
+/// for them have to use another one.
+const WITHOUT_ADDED: u64 = 4;
 /// One seed in this many has no faults, and nothing that may end a connection.
 const CALM: u64 = 8;
 /// The maximum length of a chunk of a call or reply, and the minimum length of a segment, bytes.
@@ -68,6 +74,7 @@ impl Swarm {
         let mut plan = Plan {
             seed,
             costs: costs(&mut random),
+            trace: None,
             faults: Faults::default(),
             crashes: Vec::new(),
             heal_at: Duration::from_millis(random.between(5, 3_000)),
@@ -84,6 +91,7 @@ impl Swarm {
             features: Pairing::default(),
             version: Choice::Only(Version::ONE),
             versions: all_versions(),
+            added: Vec::new(),
             resizes: false,
             callbacks: false,
             starve: 0,
@@ -118,8 +126,10 @@ impl Swarm {
         plan.client_shares = shares(random);
         plan.server_shares = shares(random);
         loops(&mut plan, calm, &mut Random::new(seed).split(LOOPS));
-        if Random::new(seed).split(GRANTS).below(4) == 0 {
-            plan.responder.grants = Arc::new(ByQueueDepth);
+        match Random::new(seed).split(GRANTS).below(4) {
+            0 => plan.responder.grants = Arc::new(ByQueueDepth),
+            1 => plan.responder.grants = Arc::new(Shared::default()),
+            _ => {}
         }
         if self.resizing {
             plan.resizes = true;
@@ -135,10 +145,44 @@ impl Swarm {
     }
 }
 
+impl Plan {
+    /// Changes the link, the costs and the interrupts, which are those of the setting. Time-outs of calls
+    /// grow with them.
+    pub fn change_costs(&mut self, change: impl FnOnce(&mut Setting)) {
+        let before = slowest(self);
+        let mut setting = Setting {
+            costs: self.costs.clone(),
+            interrupt: self.interrupt,
+            ..Setting::default()
+        };
+        change(&mut setting);
+        (self.costs, self.interrupt) = (setting.costs, setting.interrupt);
+        if self.timeout < PATIENT {
+            self.timeout += slowest(self).saturating_sub(before);
+        }
+    }
+
+    /// Adds versions of a program's own, which the protocols of both sides have to know. Most servers
+    /// accept them.
+    pub fn add_versions(&mut self, added: &[Version]) {
+        let mut random = Random::new(self.seed).split(ADDED);
+        let asks = added
+            .iter()
+            .any(|&added| self.version == Choice::Only(added));
+        if asks || random.below(WITHOUT_ADDED) > 0 {
+            self.added.extend(added);
+        }
+    }
+}
+
 fn costs(random: &mut Random) -> Costs {
-    Costs {
+    let link = Link {
         delay: Duration::from_nanos(random.pick(&[300, 5_000, 100_000, 2_000_000])),
         rate: random.pick(&[100_000_000, 1_250_000_000, 12_500_000_000]),
+    };
+    Costs {
+        up: link,
+        down: link,
         acknowledged: random.below(2) == 0,
         detection: Duration::from_millis(random.pick(&[1, 50, 500])),
         post: Duration::from_nanos(random.between(0, 500)),
@@ -297,14 +341,16 @@ fn free_versions(plan: &mut Plan, wanted: VersionsOf, random: &mut Random) {
             let (one, two) = (Choice::Only(Version::ONE), Choice::Only(Version::TWO));
             random.pick(&[one, two, Choice::Auto, wg, wg, wg])
         }
-        VersionsOf::Wg => wg,
+        VersionsOf::Only(version) => Choice::Only(version),
     };
+    let is_added = matches!(plan.version, Choice::Only(only) if !all_versions().contains(only));
     let common = VERSIONS_OF_SERVERS
         .into_iter()
-        .filter(|set| set.iter().any(|&version| plan.version.allows(version)))
+        // Of a program's own version there is no set. The server accepts that beside any of them.
+        .filter(|set| is_added || set.iter().any(|&version| plan.version.allows(version)))
         .map(|set| {
-            let added = set[1..].iter();
-            added.fold(Versions::only(set[0]), |set, &version| set.with(version))
+            let more = set[1..].iter();
+            more.fold(Versions::only(set[0]), |set, &version| set.with(version))
         });
     plan.versions = random.pick(&common.collect::<Vec<_>>());
     // Half of the seeds see the counts of messages wrap. Each end sends a few messages before.
@@ -347,7 +393,14 @@ fn lateness(plan: &mut Plan, random: &mut Random) {
 /// would never end.
 fn slowest(plan: &Plan) -> Duration {
     let late = &plan.faults;
-    let step = (plan.costs.delay + late.late_arrival + late.late_completion) * 2
+    let noise = &plan.costs.noise;
+    // More than one loss in a row is rare.
+    let lost = match noise.loss {
+        0 => Duration::ZERO,
+        _ => noise.retransmit,
+    };
+    let step = plan.costs.round_trip()
+        + (noise.jitter + lost + late.late_arrival + late.late_completion) * 2
         + late.late_read
         + late.late_wake
         + plan.interrupt

@@ -6,8 +6,9 @@ mod hostile;
 use std::fmt;
 use std::time::Duration;
 
+use rdma::trace::Trace;
 use rdma::{Attributes, SharedReceives, WhenEmpty};
-use rdma_sim::{Costs, Faults};
+use rdma_sim::{Costs, Faults, Noise};
 use rpc_transport::Retry;
 use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
 
@@ -75,8 +76,8 @@ pub enum VersionsOf {
     /// Every seed chooses freely: half of them the working group's version 2, the others version 1,
     /// version 2 of 2016 or the higher of the two.
     Free,
-    /// Every seed uses the working group's version 2.
-    Wg,
+    /// Every seed uses this version: one of this project, or one of [`Plan::added`].
+    Only(Version),
 }
 
 /// The rule by which seeds choose the features of both sides.
@@ -149,6 +150,8 @@ pub struct Plan {
     pub seed: u64,
     /// The simulated costs.
     pub costs: Costs,
+    /// The observer of calls at all hosts, if they are traced. Its clock is not used.
+    pub trace: Option<Trace>,
     /// The rates of random faults until [`Plan::heal_at`].
     pub faults: Faults,
     /// The planned faults.
@@ -179,8 +182,11 @@ pub struct Plan {
     pub features: Pairing,
     /// The versions that the clients ask for.
     pub version: Choice,
-    /// The versions that the server accepts.
+    /// The versions of this project that the server accepts.
     pub versions: Versions,
+    /// The versions of a program's own that the server accepts beside them, and that both sides have in
+    /// their protocols.
+    pub added: Vec<Version>,
     /// Whether each client changes the receive sizes of both ends during the run. Only version 2
     /// can.
     pub resizes: bool,
@@ -255,14 +261,27 @@ impl Plan {
     /// Returns whether version 2 of 2016 is used.
     #[must_use]
     pub fn speaks_two(&self) -> bool {
-        let common = self.version.allows(Version::TWO) && self.versions.contains(Version::TWO);
-        common && !self.speaks_wg()
+        self.have_common(Version::TWO) && !self.speaks_wg()
     }
 
     /// Returns whether the working group's version 2 is used.
     #[must_use]
     pub fn speaks_wg(&self) -> bool {
-        self.version.allows(Version::TWO_WG) && self.versions.contains(Version::TWO_WG)
+        self.have_common(Version::TWO_WG)
+    }
+
+    /// Returns whether both sides have a version of this project, and none of a program's own, which
+    /// clients ask for first.
+    fn have_common(&self, version: Version) -> bool {
+        let added = self.added.iter().any(|&added| self.version.allows(added));
+        self.version.allows(version) && self.versions.contains(version) && !added
+    }
+
+    /// Returns all versions that the server accepts.
+    #[must_use]
+    pub fn accepted(&self) -> Versions {
+        let added = self.added.iter();
+        added.fold(self.versions.clone(), |all, &version| all.with(version))
     }
 
     /// Returns whether clients wait for every reply, and have memory for every call.
@@ -338,7 +357,10 @@ impl fmt::Display for Plan {
         writeln!(
             f,
             "versions: {} wanted, {} accepted; sizes change: {}; callbacks: {}",
-            self.version, self.versions, self.resizes, self.callbacks
+            self.version,
+            self.accepted(),
+            self.resizes,
+            self.callbacks
         )?;
         write_attributes(f, &self.attributes)?;
         writeln!(
@@ -379,8 +401,13 @@ fn shares_text(shares: Option<SharedReceives>) -> String {
 /// Writes the times of the simulated devices and their link.
 fn write_costs(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
     let Costs {
-        delay,
-        rate,
+        up,
+        down,
+        noise: Noise {
+            jitter,
+            loss,
+            retransmit,
+        },
         header,
         packet,
         post,
@@ -395,8 +422,13 @@ fn write_costs(f: &mut fmt::Formatter<'_>, costs: &Costs) -> fmt::Result {
     } = costs;
     writeln!(
         f,
-        "link: delay {delay:?}, {rate} bytes/s, {header} bytes of headers per packet of {packet}; \
-         end noticed after {detection:?}"
+        "link: delay {:?} up and {:?} down, {} and {} bytes/s, {header} bytes of headers per packet of \
+         {packet}; end noticed after {detection:?}",
+        up.delay, down.delay, up.rate, down.rate
+    )?;
+    writeln!(
+        f,
+        "link: jitter {jitter:?}, {loss} packets in a million lost and sent again after {retransmit:?}"
     )?;
     writeln!(
         f,
