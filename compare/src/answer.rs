@@ -11,11 +11,12 @@ use rpcrdma_setup::units::{show_amount, show_size};
 
 use crate::interval::Shown;
 use crate::rows::{Mode, Row};
+use crate::summary::ENDS;
 use crate::table;
 use crate::table::number;
 use crate::variant::Variant;
 
-pub(crate) use legend::legend;
+pub(crate) use legend::{LINUX_RECEIVES, legend};
 pub(crate) use sentences::sentences;
 
 /// The variants of version 2, best first: the first one that was measured is compared with
@@ -28,9 +29,6 @@ const BEST: [Variant; 4] = [
 ];
 /// The largest distance from a whole number at which a measured count is shown as that number.
 const WHOLE: f64 = 0.1;
-
-/// The mark of operations beside which other work disturbed the TCP baseline.
-const DISTURBED: char = '*';
 
 /// The rows of one operation: by version 1, which is the baseline, by a variant of version 2, and, if
 /// they were measured, by version 1 with receives as long as those of version 2, by version 2 with
@@ -54,7 +52,14 @@ impl<'a> Pair<'a> {
         let Some(best) = best else {
             return Vec::new();
         };
+        let is_v1 = |row: &&Row| {
+            let plain = row.conveyance.split([':', '+']).next();
+            [Variant::V1, Variant::V1Inv]
+                .map(|it| Some(it.name()))
+                .contains(&plain)
+        };
         let v1 = rows().filter(|row| row.baseline == Some(row.conveyance));
+        let v1 = v1.filter(is_v1);
         v1.filter_map(|v1| {
             let same = |name: &'static str| {
                 rows().find(|row| row.conveyance == name && (row.op, row.size) == (v1.op, v1.size))
@@ -137,18 +142,36 @@ fn rtt(delay_us: f64) -> String {
     }
 }
 
+/// Returns the length of the receives of a row, as options have it: `65K`, or `-` over TCP.
+fn receives(row: &Row) -> String {
+    match row.conditions.inline_bytes {
+        Some(length) if length % 1024 == 0 => format!("{}K", length >> 10),
+        Some(length) => length.to_string(),
+        None => "-".to_owned(),
+    }
+}
+
+/// Returns whether the ends of the measured connections made the delay: they sleep before they pass a
+/// message on, and the network below knows of no delay.
+fn is_slept(row: &Row) -> bool {
+    row.conditions.delayed_by.as_deref() == Some(ENDS)
+}
+
 /// Returns whether rows are from a simulation, which knows the bytes that are copied and no processor time.
 fn is_simulated(rows: &[Row]) -> bool {
     rows.iter().all(Row::is_exact)
 }
 
-/// Returns the cells of the table, the headings first: one line for each operation and transfer mode.
+/// Returns the cells of the table, the headings first: one line for each operation and transfer mode. There is
+/// a last column for a longer link if one was measured.
 /// Returns `None` if no operation was measured by version 1 and by version 2.
-pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
+pub(crate) fn cells(rows: &[Row]) -> Option<Vec<Vec<String>>> {
     let pairs = Pair::all(rows);
     let over = match pairs.iter().find_map(Pair::link) {
-        Some(delay) => format!("x RTT {}", rtt(delay)),
-        None => "x RTT".to_owned(),
+        Some(delay) if pairs.iter().all(|pair| is_slept(pair.v1)) => {
+            Some(format!("x {} slept", rtt(delay)))
+        }
+        longer => longer.map(|delay| format!("x RTT {}", rtt(delay))),
     };
     let against = table::against(rows);
     let work = if is_simulated(rows) {
@@ -157,18 +180,17 @@ pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
         "CPU µs"
     };
     let headings = [
-        "op", "size", "via", "trips", "wake c/s", "reg", work, "p50 µs", &against, &over,
+        "op", "size", "via", "recv", "trips", "wake", "reg", work, "p50 µs", &against,
     ];
-    let mut lines = vec![headings.map(str::to_owned)];
+    let headings = headings.map(str::to_owned).into_iter();
+    let mut lines = vec![headings.chain(over.clone()).collect()];
     for pair in &pairs {
         for row in pair.rows() {
-            lines.push([
-                match table::is_disturbed(row) {
-                    true => format!("{}{DISTURBED}", row.op),
-                    false => row.op.to_owned(),
-                },
+            let cells = [
+                row.op.to_owned(),
                 row.size.map_or_else(String::new, show_size),
                 row.conveyance.to_owned(),
+                receives(row),
                 count(row.round_trips),
                 format!(
                     "{}/{}",
@@ -182,8 +204,9 @@ pub(crate) fn cells(rows: &[Row]) -> Option<Vec<[String; 10]>> {
                 }),
                 number(row.p50_us),
                 table::ratio(row.beside_baseline()),
-                table::ratio(pair.over_link(row)),
-            ]);
+            ];
+            let over = over.is_some().then(|| table::ratio(pair.over_link(row)));
+            lines.push(cells.into_iter().chain(over).collect());
         }
     }
     (lines.len() > 1).then_some(lines)
@@ -196,8 +219,8 @@ pub(crate) const NAMES: usize = 3;
 pub(crate) fn table(rows: &[Row]) -> Option<String> {
     let mut lines = cells(rows)?.into_iter();
     let headings = lines.next()?;
-    let mut table = Table::new(NAMES, headings.each_ref().map(String::as_str)).narrow();
-    lines.for_each(|line| table.push(line));
+    let mut table = Table::with_columns(NAMES, headings).narrow();
+    lines.for_each(|line| table.push_line(line));
     Some(table.render())
 }
 

@@ -13,6 +13,7 @@ use rpcrdma_setup::{Context, Failure};
 
 use crate::child::ChildProcess;
 use crate::latency::Latency;
+use crate::options::Options;
 use crate::prepared::Target;
 use crate::rows::{Conditions, Row};
 use crate::served::USAGE;
@@ -54,6 +55,8 @@ pub(crate) struct BenchTarget {
     pub(crate) device: Option<String>,
     /// The conditions of the measurement.
     pub(crate) conditions: Conditions,
+    /// Whether there are messages that only grant credits.
+    has_grants: bool,
     verbs: bool,
     mounted: Mounted,
     /// The access to the server, and its address.
@@ -70,7 +73,7 @@ impl BenchTarget {
     /// The server refuses.
     pub(crate) fn new(
         variant: Variant,
-        name: &DeviceName,
+        options: &Options,
         server: ChildProcess,
         (mounted, way): (Mounted, (Access, NfsUrl)),
         conditions: Conditions,
@@ -81,8 +84,9 @@ impl BenchTarget {
         let rdma = variant.version().is_some();
         Ok(Self {
             variant,
-            verbs: rdma && matches!(name, DeviceName::Verbs(_)),
-            device: rdma.then(|| name.to_string()),
+            has_grants: variant.has_grants(&options.tuning),
+            verbs: rdma && matches!(options.device, DeviceName::Verbs(_)),
+            device: rdma.then(|| options.device.to_string()),
             conditions,
             mounted,
             way,
@@ -95,6 +99,8 @@ impl BenchTarget {
     pub(crate) fn counted(&self, did: Both, operations: u64) -> Row {
         let each = |count: u64| (operations > 0).then(|| count as f64 / operations as f64);
         let device = |count: u64| each(count).filter(|_| self.device.is_some());
+        // What a library of verbs does is not known, and some of it is system calls.
+        let calls = |count: u64| each(count).filter(|_| !self.verbs);
         let receives = |usage: Usage| self.device.as_ref().map(|_| usage.receive_memory);
         let total = did.total();
         Row {
@@ -110,9 +116,11 @@ impl BenchTarget {
             invalidations: device(total.invalidations),
             interrupts_requester: each(did.client.interrupts),
             interrupts_responder: each(did.server.interrupts),
-            grants: device(total.grants).filter(|_| self.variant.has_grants()),
+            grants: device(total.grants).filter(|_| self.has_grants),
             receive_memory_requester: receives(did.client),
             receive_memory_responder: receives(did.server),
+            system_calls_requester: calls(did.client.system_calls),
+            system_calls_responder: calls(did.server.system_calls),
             copied_bytes: each(total.copied_bytes),
             wire_bytes: each(total.wire_bytes_sent).filter(|_| self.counts_wire()),
             ..Row::default()
@@ -150,7 +158,11 @@ impl BenchTarget {
         let reached = &self.mounted.reached;
         let client = Usage {
             receive_memory: reached.receive_memory(),
-            ..Usage::now(&reached.counters(), reached.grants_sent())
+            ..Usage::now(
+                &reached.counters(),
+                reached.grants_sent(),
+                reached.runtime.system_calls(),
+            )
         };
         Ok(Both { client, server })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rpcrdma_setup::units::show_date;
@@ -12,6 +13,8 @@ use crate::processor;
 
 /// The keys of `/proc/cpuinfo` that can have the name of the processor, on several architectures.
 const MODEL_KEYS: [&str; 4] = ["model name", "cpu model", "Model", "Hardware"];
+/// The files that can have the name of the policy by which idle processors sleep.
+const IDLE_GOVERNOR: [&str; 2] = ["current_governor", "current_governor_ro"];
 
 /// The environment of a measurement, which every row repeats. A value that is unknown, or has no
 /// influence because everything is simulated, is null.
@@ -31,10 +34,14 @@ pub struct Environment {
     pub processor: Option<String>,
     /// The number of processors that this program might use, before it was pinned to one.
     pub processors: Option<usize>,
+    /// The policy by which idle processors sleep, which decides how long a wake-up takes.
+    pub idle_governor: Option<String>,
     /// Whether this is a virtual machine, as far as it shows.
     pub virtual_machine: Option<bool>,
     /// The date, in UTC.
     pub date: Option<String>,
+    /// The other machine on which the servers ran, with its kernel and build; null if they ran on this one.
+    pub server: Option<String>,
 }
 
 impl Environment {
@@ -60,6 +67,7 @@ impl Environment {
             machine: Some(machine),
             processor: model(&description).map(str::to_owned),
             processors: Some(processor::usable().len()).filter(|&count| count > 0),
+            idle_governor: idle_governor(Path::new("/sys/devices/system/cpu/cpuidle")),
             virtual_machine: Some(processor::is_virtual(&description)),
             date: today(),
             ..Self::of_program(commit)
@@ -90,6 +98,13 @@ impl fmt::Display for Environment {
             Some(1) => f.write_str("1 processor"),
             Some(count) => write!(f, "{count} processors"),
             None => f.write_str("unknown number of processors"),
+        }?;
+        if let Some(governor) = &self.idle_governor {
+            write!(f, ", idle: {governor}")?;
+        }
+        match &self.server {
+            Some(server) => write!(f, "; servers on another machine: {server}"),
+            None => Ok(()),
         }
     }
 }
@@ -99,6 +114,14 @@ fn today() -> Option<String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let date = show_date(now.as_secs());
     date.split_once(' ').map(|(day, _)| day.to_owned())
+}
+
+/// Returns the policy by which idle processors sleep, if there is one in a folder like
+/// `/sys/devices/system/cpu/cpuidle`. Some virtual machines have none: their host decides.
+fn idle_governor(folder: &Path) -> Option<String> {
+    let mut texts = IDLE_GOVERNOR.map(|name| fs::read_to_string(folder.join(name)).ok());
+    let text = texts.iter_mut().find_map(Option::take)?;
+    Some(text.trim().to_owned()).filter(|name| !name.is_empty() && name != "none")
 }
 
 /// Returns the model of the first processor in a text like `/proc/cpuinfo`.
@@ -122,6 +145,24 @@ mod tests {
         assert_eq!(model(arm), Some("Raspberry Pi 5 Model B"));
         assert_eq!(model("processor\t: 0\nBogoMIPS\t: 50.00\n"), None);
         assert_eq!(model("model name\t:\n"), None);
+    }
+
+    #[test]
+    fn the_policy_of_idle_processors_is_that_of_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(idle_governor(folder.path()), None);
+        fs::write(folder.path().join("current_governor_ro"), "menu\n").unwrap();
+        assert_eq!(idle_governor(folder.path()).as_deref(), Some("menu"));
+        fs::write(folder.path().join("current_governor"), "haltpoll\n").unwrap();
+        assert_eq!(idle_governor(folder.path()).as_deref(), Some("haltpoll"));
+        fs::write(folder.path().join("current_governor"), "none\n").unwrap();
+        assert_eq!(idle_governor(folder.path()), None);
+        let environment = Environment {
+            processors: Some(2),
+            idle_governor: Some("haltpoll".to_owned()),
+            ..Environment::default()
+        };
+        assert_eq!(environment.to_string(), "2 processors, idle: haltpoll");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Confidence intervals of medians. If an interval has 1, no difference is shown.
+//! Confidence intervals of medians. An estimate whose interval includes 1 is marked.
 
 use serde::Serialize;
 
@@ -29,7 +29,8 @@ impl Interval {
     /// many values are below the median as a fair coin shows heads, which gives the probability
     /// that the median is not between them. Returns `None` for fewer than six values, whose
     /// extremes are not far enough apart.
-    pub(crate) fn of_median(mut values: Vec<f64>) -> Option<Self> {
+    #[must_use]
+    pub fn of_median(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let count = values.len();
         // The probability of exactly `below` heads, and of at most as many.
@@ -84,6 +85,13 @@ impl Rounds {
         }
     }
 
+    /// Returns the numbers of rounds and of turns that have a figure.
+    pub(crate) fn counts(&self) -> (u32, u32) {
+        let turns = self.0.iter().map(Vec::len);
+        let rounds = turns.clone().filter(|&turns| turns > 0).count();
+        (rounds as u32, turns.sum::<usize>() as u32)
+    }
+
     fn medians(&self) -> Vec<f64> {
         self.0.iter().cloned().filter_map(weighted_median).collect()
     }
@@ -124,8 +132,9 @@ pub(crate) enum Difference {
     Unknown,
 }
 
-/// The sign in a table for a ratio whose interval has 1: either can be the greater one.
-pub(crate) const EITHER: &str = "1?";
+/// The mark in a table of a ratio whose interval includes 1: either can be the greater one. The estimate
+/// is shown all the same, as 1 is no better one.
+pub(crate) const EITHER: &str = "?";
 
 /// A ratio with its interval, as tables and sentences show it.
 #[derive(Clone, Copy, Debug)]
@@ -163,14 +172,14 @@ impl Shown {
         }
     }
 
-    /// Formats the ratio for a table: `0.57 (0.55-0.60)`, or [`EITHER`] in place of the ratio if the
-    /// interval has 1, or `~0.57` without an interval.
+    /// Formats the ratio for a table: `0.57 (0.55-0.60)`, or `0.92? (0.84-1.01)` if the interval
+    /// includes 1, or `~0.57` without an interval.
     pub(crate) fn cell(&self) -> String {
         let (ratio, digits) = (self.ratio, self.decimals());
         match (self.interval, self.difference()) {
             (Some(Interval { low, high }), _) if low == 1.0 && high == 1.0 => "1".to_owned(),
             (Some(Interval { low, high }), Difference::None) => {
-                format!("{EITHER} ({low:.2}-{high:.2})")
+                format!("{ratio:.2}{EITHER} ({low:.2}-{high:.2})")
             }
             (Some(Interval { low, high }), _) => {
                 format!("{ratio:.digits$} ({low:.digits$}-{high:.digits$})")
@@ -180,19 +189,19 @@ impl Shown {
         }
     }
 
-    /// Formats the ratio for a sentence about times: `0.57 of the time (0.55 to 0.60)`.
-    pub(crate) fn of_the_time(&self) -> String {
+    /// Formats the ratio for a sentence about times: `0.57 times as long (0.55 to 0.60)`.
+    pub(crate) fn times_as_long(&self) -> String {
         let ratio = self.ratio;
         match (self.interval, self.difference()) {
             (Some(Interval { low, high }), Difference::None) => {
-                format!("the same time within the interval ({low:.2} to {high:.2})")
+                format!("{ratio:.2} times as long ({low:.2} to {high:.2}, which includes 1)")
             }
             (Some(Interval { low, high }), _) => {
                 let digits = self.decimals();
-                format!("{ratio:.digits$} of the time ({low:.digits$} to {high:.digits$})")
+                format!("{ratio:.digits$} times as long ({low:.digits$} to {high:.digits$})")
             }
-            (None, Difference::Unknown) => format!("about {ratio:.2} of the time"),
-            (None, _) => format!("{ratio:.2} of the time"),
+            (None, Difference::Unknown) => format!("about {ratio:.2} times as long"),
+            (None, _) => format!("{ratio:.2} times as long"),
         }
     }
 }
@@ -254,6 +263,8 @@ mod tests {
         assert_eq!(rounds(6).error(), rounds(1).error());
         assert_eq!(rounds(6).interval(None), rounds(1).interval(None));
         assert_eq!(rounds(1).interval(Some(8.5)).unwrap().high, 8.5);
+        assert_eq!(rounds(6).counts(), (9, 54));
+        assert_eq!(rounds(0).counts(), (0, 0));
         assert_eq!(
             (
                 rounds(0).value(),
@@ -265,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_inside_its_interval_is_none() {
+    fn an_estimate_whose_interval_includes_1_is_marked() {
         let shown = |ratio, interval: Option<(f64, f64)>, exact| Shown {
             ratio,
             interval: interval.map(|(low, high)| Interval { low, high }),
@@ -276,8 +287,11 @@ mod tests {
         assert_eq!(less.cell(), "0.57 (0.55-0.60)");
         let noise = shown(0.78, Some((0.6, 1.1)), false);
         assert_eq!(noise.difference(), Difference::None);
-        assert_eq!(noise.cell(), "1? (0.60-1.10)");
-        assert!(!noise.of_the_time().contains("0.78"));
+        assert_eq!(noise.cell(), "0.78? (0.60-1.10)");
+        assert_eq!(
+            noise.times_as_long(),
+            "0.78 times as long (0.60 to 1.10, which includes 1)"
+        );
         // Two decimals would show 1 as an end of an interval that excludes it.
         let close = shown(0.9904, Some((0.9812, 0.9976)), false);
         assert_eq!(close.cell(), "0.990 (0.981-0.998)");

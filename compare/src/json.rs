@@ -1,11 +1,11 @@
-//! The JSON of rows: with standard names, and for one release with the names that they had before.
+//! The JSON of rows: with standard names, and in release 0.2 also with the names of release 0.1.
 
 use serde::Serialize;
 
 use crate::rows::Row;
 use crate::run::RunRow;
 
-/// Keys of rows, and what they were called until release 0.1. Files have both until the next release.
+/// Keys of rows, and their names in release 0.1. Files of release 0.2 have both.
 pub(crate) const OLD_KEYS: [(&str, &str); 7] = [
     ("transfer_mode", "conveyance"),
     ("tcp_baseline_p50_us", "floor_p50_us"),

@@ -52,7 +52,7 @@ impl Latency {
     }
 
     /// Adds the durations of another histogram.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         // Both have the same bounds, so no value can be out of range.
         for step in other.nanos.iter_recorded() {
             self.nanos

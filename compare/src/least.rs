@@ -76,6 +76,8 @@ fn find(options: &Options, op: &dyn Workload, via: Variant) -> Result<Option<Lea
         ))?;
         Ok::<_, Failure>((what.round_trips < 1.5).then_some(Least {
             length,
+            credits: setting.responder.credits,
+            taken: u32::try_from(what.requester.sends).unwrap_or(u32::MAX),
             requester: what.requester_receives,
             responder: what.responder_receives,
         }))
@@ -118,6 +120,9 @@ mod tests {
         assert_eq!(continued.length, 4096);
         assert_eq!(continued.requester % 4096, 0);
         assert!(continued.requester > continued.responder);
+        // All of the WRITE is in one receive, or 8 KiB and the headers are in three of 4 KiB.
+        assert_eq!([least, continued].map(|found| found.taken), [1, 3]);
+        assert_eq!([least, continued].map(|found| found.credits), [64, 64]);
         // 1 MiB takes two round trips with every length that version 1 can have.
         assert_eq!(
             find(&options, &Op::Write(1 << 20), Variant::V1Inv).unwrap(),

@@ -16,15 +16,14 @@
 //! arguments in [`Options::child`], it passes the argument after them to [`serve_child`].
 //!
 //! ```no_run
-//! use rpcrdma_compare::{Comparison, OpName, Options, serve_child};
-//! use rpcrdma_setup::catalog::Catalog;
+//! use rpcrdma_compare::{Comparison, OpName, Options, catalog, serve_child};
 //!
 //! fn main() -> Result<(), rpcrdma_setup::Failure> {
 //!     let words: Vec<String> = std::env::args().collect();
 //!     if let [_, first, served] = &words[..]
 //!         && first == "serve"
 //!     {
-//!         return serve_child(served, &Catalog::standard());
+//!         return serve_child(served, &catalog());
 //!     }
 //!     let options = Options {
 //!         ops: vec![OpName::Null, OpName::Read],
@@ -49,8 +48,10 @@ mod depth;
 mod differences;
 mod environment;
 mod explain;
+mod greeting;
 mod interval;
 mod json;
+mod ladders;
 mod latency;
 mod least;
 mod measurement;
@@ -61,6 +62,7 @@ mod prepared;
 mod processor;
 mod receives;
 mod reference;
+mod remote;
 mod report;
 mod rows;
 mod run;
@@ -70,6 +72,7 @@ mod served;
 mod server_process;
 mod simulated;
 mod simulated_costs;
+mod simulation_settings;
 mod summary;
 mod table;
 mod targets;
@@ -86,6 +89,7 @@ use std::thread;
 use std::time::Duration;
 
 use rpcrdma_programs::workload::{LONG, Op, Workload};
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
@@ -95,6 +99,7 @@ use calibration::Calibration;
 pub use environment::Environment;
 pub use interval::Interval;
 pub use json::{rows_json, run_rows_json};
+pub use ladders::LadderFigure;
 pub use latency::Latency;
 use measurement::Measurement;
 use network::Network;
@@ -102,11 +107,13 @@ pub use network::end_delay;
 pub use options::{OpName, Options};
 pub use prepared::MAX_RECORD;
 pub use reference::{Changes, Reference};
+pub use remote::{REMOTE_PORT, RemoteServer, serve_remote};
 pub use report::{Figure, Report, RunReport};
 pub use rows::{Conditions, Least, Mode, OverDelay, Row, Split};
 pub use run::{MeasuredRuns, RunOptions, RunRow, Runs, end_command};
 use schedule::Schedule;
 pub use simulated_costs::help as simulated_costs_help;
+pub use simulation_settings::{catalog, change_simulation, check_for_simulation};
 use summary::Carried;
 use targets::Setting;
 pub use task::serve_child;
@@ -153,14 +160,22 @@ impl Comparison {
         options.check_costs()?;
         depth::prepare(&mut options)?;
         receives::prepare(&mut options)?;
-        let ops = ops(&options)?;
+        let ops = workloads(&options.ops, &options.sizes, &options.tuning.catalog)?;
         if options.device == DeviceName::Sim {
             simulated::check(&options, &ops)?;
         } else {
+            options.tuning.check_measured()?;
             options.decide_congestion()?;
         }
+        let mut environment = Environment::of_machine(options.commit.as_deref());
+        if let Some(host) = options.server {
+            if options.device == DeviceName::Sim {
+                return Err(Failure::usage("--server: not with --device sim"));
+            }
+            environment.server = Some(greeting::describe(host, summary::kind(&options.device))?);
+        }
         Ok(Self {
-            environment: Environment::of_machine(options.commit.as_deref()),
+            environment,
             options,
             ops,
         })
@@ -203,7 +218,9 @@ impl Comparison {
         let network = options.set_delay.as_deref();
         let network = network.map(|command| Network::new(command, options.delay, complain));
         let network = network.transpose()?;
-        let processors = if options.pin { processor::pair() } else { None };
+        // The other processor of the pair would be one of another host.
+        let pin = options.pin && options.server.is_none();
+        let processors = if pin { processor::pair() } else { None };
         if let Some((client, _)) = processors {
             processor::pin(client)?;
         }
@@ -249,7 +266,7 @@ impl Comparison {
         Ok(Measured {
             summary: summary(&setting, &device),
             machine: summary::machine(&self.environment, processors, stolen),
-            // The short table marks what was disturbed, and its legend says by how much.
+            // The sentences below the short table say what was disturbed, and by how much.
             noise: table::noise(&rows, options.full)
                 .filter(|_| options.full || answer::cells(&rows).is_none()),
             rows,
@@ -334,19 +351,38 @@ impl Measured {
         parts
     }
 
+    /// Draws each operation of a simulation as ladders of all transfer modes. There are none of other
+    /// measurements, of several calls in flight, and of receives of several lengths.
+    ///
+    /// # Errors
+    /// An operation cannot be simulated.
+    pub fn ladders(&self) -> Result<Vec<LadderFigure>, Failure> {
+        let Comparison { options, ops, .. } = &self.comparison;
+        let is_simulated = options.device == DeviceName::Sim;
+        match is_simulated && !depth::is_asked_for(options) && !self.is_of_receives() {
+            true => ladders::figures(options, ops),
+            false => Ok(Vec::new()),
+        }
+    }
+
     /// Returns whether the rows have receives of the lengths that [`Options::receives`] lists.
     #[must_use]
     pub fn is_of_receives(&self) -> bool {
         !self.comparison.options.receives.is_empty()
     }
 
-    /// Returns what was found, in sentences that are computed from the rows: round trips, interrupts
+    /// Returns what was found, in paragraphs that are computed from the rows: round trips, interrupts
     /// and times by version 1 and by version 2. There are none if only one of them was measured.
     #[must_use]
     pub fn answer(&self) -> Vec<String> {
         match self.is_of_receives() {
             _ if depth::is_asked_for(&self.comparison.options) => Vec::new(),
-            false => answer::sentences(&self.rows),
+            // One paragraph, so that all of the answer is seen at once on a terminal.
+            false => {
+                let sentences = answer::sentences(&self.rows);
+                let paragraph = (!sentences.is_empty()).then(|| sentences.join(" "));
+                paragraph.into_iter().collect()
+            }
             true => receives::sentences(&self.rows),
         }
     }
@@ -360,7 +396,7 @@ impl Measured {
             return Vec::new();
         }
         let mut lines = answer::legend(&self.rows);
-        lines.push("More: `--help`, `--full`, `--receives`.".to_owned());
+        lines.push("More: `--help`.".to_owned());
         lines
     }
 
@@ -411,10 +447,18 @@ impl Measured {
     }
 }
 
-/// Returns the requested operations, one for each size.
-fn ops(options: &Options) -> Result<Vec<Arc<dyn Workload>>, Failure> {
+/// Returns the requested operations, one for each size that they can have. Those that are no
+/// operations of this project are in the catalog.
+///
+/// # Errors
+/// A size or an operation is not possible.
+pub fn workloads(
+    names: &[OpName],
+    of_these: &[u64],
+    catalog: &Catalog,
+) -> Result<Vec<Arc<dyn Workload>>, Failure> {
     let mut sizes = Vec::new();
-    for &size in &options.sizes {
+    for &size in of_these {
         match u32::try_from(size) {
             Ok(size) if (1..=MAX_RECORD).contains(&size) => sizes.push(size),
             _ => {
@@ -425,7 +469,7 @@ fn ops(options: &Options) -> Result<Vec<Arc<dyn Workload>>, Failure> {
     }
     let mut ops: Vec<Arc<dyn Workload>> = Vec::new();
     let of_sizes = |op: fn(u32) -> Op| sizes.iter().map(move |&size| Arc::new(op(size)) as Arc<_>);
-    for name in &options.ops {
+    for name in names {
         match *name {
             OpName::Null => ops.push(Arc::new(Op::Null)),
             OpName::Getattr => ops.push(Arc::new(Op::Getattr)),
@@ -436,18 +480,32 @@ fn ops(options: &Options) -> Result<Vec<Arc<dyn Workload>>, Failure> {
             OpName::LongBoth => ops.push(Arc::new(Op::LongBoth(LONG))),
             OpName::Tree => {}
             OpName::Added(name) => {
-                let all = options.tuning.catalog.workloads().iter();
-                let before = ops.len();
-                ops.extend(all.filter(|workload| workload.name() == name).cloned());
-                if ops.len() == before {
-                    return Err(Failure::Usage(format!(
-                        "--ops: no workload is called {name}"
-                    )));
-                }
+                let known = catalog.workload(name);
+                let known = known.map_err(|error| Failure::Usage(format!("--ops: {error}")))?;
+                ops.extend(of_its_sizes(known, &sizes)?);
             }
         }
     }
     Ok(ops)
+}
+
+/// Returns a workload that a program adds with the sizes of these that it can have, or as it is.
+fn of_its_sizes(
+    workload: &Arc<dyn Workload>,
+    sizes: &[u32],
+) -> Result<Vec<Arc<dyn Workload>>, Failure> {
+    if !workload.has_sizes() {
+        return Ok(vec![Arc::clone(workload)]);
+    }
+    let sized: Vec<_> = sizes
+        .iter()
+        .filter_map(|&size| workload.sized(size))
+        .collect();
+    if sized.is_empty() {
+        let text = format!("--sizes: {} can have none of them", workload.name());
+        return Err(Failure::Usage(text));
+    }
+    Ok(sized)
 }
 
 /// The rows, the device's name for itself, and the cost model if costs were measured or given.

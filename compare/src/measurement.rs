@@ -373,6 +373,10 @@ fn row(
     let ops_per_s = tally.ops_per_s();
     let baseline_ratio = tally.baseline_ratios.value();
     let v1_long_ratio = tally.long_ratios.value();
+    let (rounds, turns) = match baseline {
+        Some(_) => tally.baseline_ratios.counts(),
+        None => tally.medians.counts(),
+    };
     let floor_ratio = tally.floor_ratios.value().filter(|_| !measurement.slowed);
     let stream_ratio = median(tally.stream_ratios.clone()).filter(|_| !measurement.slowed);
     Row {
@@ -388,6 +392,8 @@ fn row(
         baseline: baseline.map(Variant::name),
         baseline_ratio,
         baseline_ratio_interval: tally.baseline_ratios.interval(baseline_ratio),
+        rounds: Some(rounds),
+        turns: Some(turns),
         baseline_ratio_error: tally.baseline_ratios.error(),
         v1_ratio: tally.v1_ratios.value(),
         v1_ratio_error: tally.v1_ratios.error(),

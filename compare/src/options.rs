@@ -1,10 +1,11 @@
 //! The options of a comparison.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rdma::trace::Trace;
 use rdma_capture::Capture;
 use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
@@ -85,6 +86,9 @@ pub struct Options {
     pub registration: Policy,
     /// The address of this machine that all servers listen on, including the TCP baseline.
     pub address: IpAddr,
+    /// The other host whose [`serve_remote`](crate::serve_remote) starts all servers; `None` if they are
+    /// processes of this machine.
+    pub server: Option<SocketAddr>,
     /// The transports and variants to compare.
     pub via: Vec<Variant>,
     /// The operations to measure.
@@ -94,8 +98,8 @@ pub struct Options {
     /// Numbers of operations that each client has in flight. If there are any, or several clients or
     /// arrivals, rows have latencies and counts with these in flight, and are the only ones.
     pub in_flight: Vec<u32>,
-    /// The number of clients, each with a connection.
-    pub clients: u32,
+    /// The numbers of clients, each with a connection.
+    pub clients: Vec<u32>,
     /// Rates at which operations of all clients together begin, whether others have ended or not: so
     /// many in a second, at random times.
     pub arrivals: Vec<f64>,
@@ -146,6 +150,9 @@ pub struct Options {
     pub save_costs: bool,
     /// The capture to which the traffic of the clients over RDMA is added.
     pub capture: Option<Capture>,
+    /// The observer of calls, if they are traced: of the clients by the clock, and of all hosts of a
+    /// simulation, with their own clocks.
+    pub trace: Option<Trace>,
     /// The commit that this program was built from, for the conditions of the rows.
     pub commit: Option<String>,
     /// Arguments that make this program call [`serve_child`](crate::serve_child) with the argument
@@ -159,6 +166,7 @@ impl Default for Options {
             device: DeviceName::Iwarp,
             registration: Policy(None),
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            server: None,
             via: vec![
                 Variant::Tcp,
                 Variant::V1Inv,
@@ -169,7 +177,7 @@ impl Default for Options {
             ops: vec![OpName::Null, OpName::Read, OpName::Write],
             sizes: vec![8 << 10, 1 << 20],
             in_flight: Vec::new(),
-            clients: 1,
+            clients: vec![1],
             arrivals: Vec::new(),
             count: None,
             time: Duration::from_millis(500),
@@ -190,6 +198,7 @@ impl Default for Options {
             costs: None,
             save_costs: false,
             capture: None,
+            trace: None,
             commit: None,
             child: Vec::new(),
         }
@@ -286,6 +295,9 @@ impl Options {
         }
         if let Some(calls) = repeated(&self.in_flight) {
             return twice("--in-flight", &calls);
+        }
+        if let Some(clients) = repeated(&self.clients) {
+            return twice("--clients", &clients);
         }
         if let Some(rate) = repeated(&self.arrivals) {
             return twice("--arrivals", &rate);

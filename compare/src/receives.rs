@@ -50,11 +50,13 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
     if options.via == Variant::ALL {
         options.via = Variant::EQUAL.to_vec();
     }
-    let has_none = |via: &&Variant| matches!(via, Variant::Tcp | Variant::V1Long);
+    let has_none = |via: &&Variant| via.version().is_none() || via.is_like(Variant::V1Long);
     if let Some(via) = options.via.iter().find(has_none) {
-        let text = match via {
-            Variant::Tcp => "--receives: not with --via tcp, which has no receives",
-            _ => "--receives: not with --via v1-long: v1-inv has receives of each of these lengths",
+        let text = match via.version() {
+            None => "--receives: not with --via tcp, which has no receives",
+            Some(_) => {
+                "--receives: not with --via v1-long: v1-inv has receives of each of these lengths"
+            }
         };
         return Err(Failure::usage(text));
     }
@@ -437,6 +439,12 @@ mod tests {
             ..sweep(&[4096])
         };
         assert!(refused(long).contains("v1-long"));
+        let catalog = Catalog::standard();
+        let with_policy = Options {
+            via: vec![Variant::parse(&catalog, "v1-long:all").unwrap()],
+            ..sweep(&[4096])
+        };
+        assert!(refused(with_policy).contains("v1-long"));
         let short = Options {
             via: vec![Variant::V2],
             ..sweep(&[1024])

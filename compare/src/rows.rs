@@ -29,6 +29,10 @@ impl Mode {
 pub struct Least {
     /// The length of each, in bytes.
     pub length: u32,
+    /// The credits that the responder grants.
+    pub credits: u32,
+    /// The receives of the responder that one call takes, and with them credits.
+    pub taken: u32,
     /// The bytes of all receives of the requester.
     pub requester: u64,
     /// The bytes of all receives of the responder.
@@ -59,7 +63,7 @@ pub struct Conditions {
     /// The kind of device under RPC-over-RDMA; null for TCP.
     pub device_kind: Option<&'static str>,
     /// Whether client and server are connected by the loopback interface, as two processes on one
-    /// machine are over TCP, whatever their addresses are. Null for verbs devices, which reach
+    /// machine are over TCP, whatever their addresses are. False if the server is on another host. Null for verbs devices, which reach
     /// themselves in their own ways, and in a simulation.
     pub loopback: Option<bool>,
     /// The cause of an added delay: the two processes, or the command that has the
@@ -107,7 +111,7 @@ pub struct Split {
 /// The measured costs of one operation. A value that does not apply or is unknown is null.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
-    /// The operation: see docs/compare.md.
+    /// The operation: see docs/compare-rows.md.
     pub op: &'static str,
     /// The bytes of data that one operation moves.
     pub size: Option<u64>,
@@ -153,6 +157,10 @@ pub struct Row {
     pub baseline_ratio: Option<f64>,
     /// The confidence interval of `baseline_ratio`; null in a simulation, where the ratio is exact.
     pub baseline_ratio_interval: Option<Interval>,
+    /// The number of rounds that the interval is computed from; null in a simulation and for trees.
+    pub rounds: Option<u32>,
+    /// The number of turns, of several calls each, whose ratios `baseline_ratio` is the median of.
+    pub turns: Option<u32>,
     /// The standard error of `baseline_ratio`, estimated from the variation between rounds.
     pub baseline_ratio_error: Option<f64>,
     /// The median latency divided by that of version 1 without remote invalidation, computed like
@@ -216,11 +224,22 @@ pub struct Row {
     pub grants: Option<f64>,
     /// Wake-ups per operation at which nothing but such messages had arrived, both sides.
     pub grant_interrupts: Option<f64>,
+    /// System calls of the requester per operation by which bytes were sent, received or waited for. Null for
+    /// verbs devices and in a simulation.
+    pub system_calls_requester: Option<f64>,
+    /// System calls of the responder per operation, counted like those of the requester.
+    pub system_calls_responder: Option<f64>,
+    /// Packets per operation that the link lost and either side sent again. Null unless a simulation has a
+    /// link that loses packets.
+    pub retransmissions: Option<f64>,
     /// Bytes of receives that the requester promises its responder at most: one receive for each message
     /// that its credits allow, and those beyond. Null for TCP.
     pub receive_memory_requester: Option<u64>,
     /// Bytes of receives that the responder promises the requester of this connection at most.
     pub receive_memory_responder: Option<u64>,
+    /// Bytes that the receives of the responder took at most, posted or with messages that were in use,
+    /// for all connections. Null for rows of one operation at a time, and for TCP.
+    pub receives_taken_responder: Option<u64>,
     /// Bytes copied in user space per operation, both sides.
     pub copied_bytes: Option<f64>,
     /// Bytes on the wire per operation, both directions; null for verbs devices.
@@ -328,6 +347,8 @@ pub(crate) mod tests {
                 low: 1.0,
                 high: 1.0,
             }),
+            rounds: Some(9),
+            turns: Some(54),
             baseline_ratio_error: Some(0.0),
             v1_ratio: Some(1.0),
             v1_ratio_error: Some(0.0),
@@ -357,8 +378,12 @@ pub(crate) mod tests {
             interrupts_responder: Some(1.0),
             grants: None,
             grant_interrupts: None,
+            system_calls_requester: Some(5.5),
+            system_calls_responder: Some(4.25),
+            retransmissions: None,
             receive_memory_requester: Some(134 << 12),
             receive_memory_responder: Some(70 << 12),
+            receives_taken_responder: None,
             copied_bytes: Some(0.0),
             wire_bytes: Some(1_050_000.0),
             floor_p50_us: Some(400.0),
@@ -399,6 +424,9 @@ pub(crate) mod tests {
             "invalidations",
             "interrupts_requester",
             "interrupts_responder",
+            "system_calls_requester",
+            "system_calls_responder",
+            "retransmissions",
             "copied_bytes",
             "wire_bytes",
             "tcp_baseline_p50_us",
@@ -437,24 +465,16 @@ pub(crate) mod tests {
         assert!(json["processor_responder"].is_null());
     }
 
-    /// A part of docs/compare.md with tables of keys.
-    pub(crate) enum Part {
-        /// Rows of operations.
-        Operations,
-        /// Rows of `--run`.
-        Runs,
-    }
+    /// The page with the keys of operations' rows.
+    const OPERATIONS: &str = "compare-rows.md";
+    /// The page with the keys of the rows of `--run`.
+    pub(crate) const RUNS: &str = "compare-run.md";
 
-    /// Asserts that docs/compare.md has a line for each key, and none for a key that does not exist.
+    /// Asserts that a page of `docs/` has a line for each key, and none for a key that does not exist.
     #[track_caller]
-    pub(crate) fn assert_documented(json: &serde_json::Value, part: Part) {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/compare.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let (operations, runs) = page.split_once("\n## An application of your own").unwrap();
-        let text = match part {
-            Part::Operations => operations,
-            Part::Runs => runs,
-        };
+    pub(crate) fn assert_documented(json: &serde_json::Value, page: &str) {
+        let path = format!("{}/../docs/{page}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap();
         let mut documented: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("| `")?.split_once('|'))
@@ -470,6 +490,6 @@ pub(crate) mod tests {
     #[test]
     fn every_key_of_the_json_is_documented() {
         let json = serde_json::to_value(sample()).unwrap();
-        assert_documented(&json, Part::Operations);
+        assert_documented(&json, OPERATIONS);
     }
 }

@@ -11,6 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::run::{Phase, Preset};
 use crate::variant::{Receives, Serves};
 
+/// The request to suspend a server. It is not answered, like [`RESUME`].
+pub(crate) const PAUSE: &str = "pause";
+/// The request to continue a server.
+pub(crate) const RESUME: &str = "resume";
 /// The request for a [`Usage`](crate::usage::Usage) over the control channel.
 pub(crate) const USAGE: &str = "usage";
 /// The request for the number of calls of each NFS procedure that have arrived.

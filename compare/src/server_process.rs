@@ -20,7 +20,7 @@ use rpc_transport::{
     Stop, TcpServer,
 };
 use rpcrdma_programs::{Beside, Probe};
-use rpcrdma_setup::access::{LinkOptions, tcp_counters};
+use rpcrdma_setup::access::LinkOptions;
 use rpcrdma_setup::catalog::{Catalog, Tuning};
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, Resources};
@@ -117,7 +117,7 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
     let others = others.filter_map(|workload| workload.service());
     let service = memory_service(MEMORY, Rc::clone(&calls), others.collect())?;
     let mut server = Server::new(service, options).context("cannot start the server")?;
-    let (address, usage): (SocketAddr, Box<dyn Fn() -> Usage>) = match variant.version() {
+    let (address, usage): (SocketAddr, Box<dyn Fn(u64) -> Usage>) = match variant.version() {
         Some(version) => {
             let device = link
                 .device(&DeviceChoice {
@@ -150,11 +150,12 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
             server
                 .add_transport(Rc::clone(&port) as Rc<RefCell<_>>)
                 .context("cannot listen")?;
-            let usage = move || {
+            let usage = move |waits| {
                 let port = port.borrow();
                 Usage {
                     receive_memory: port.receive_memory(),
-                    ..Usage::now(&port.counters(), port.grants_sent())
+                    receives_taken: port.receives_taken(),
+                    ..Usage::now(&port.counters(), port.grants_sent(), waits)
                 }
             };
             (address, Box::new(usage))
@@ -168,7 +169,7 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
                 .context("cannot listen")?;
             (
                 address,
-                Box::new(move || Usage::now(&tcp_counters(&port.borrow().counters()), 0)),
+                Box::new(move |waits| Usage::now(&port.borrow().counters().as_device(), 0, waits)),
             )
         }
     };
@@ -185,7 +186,7 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
         let (order, next) = control.take();
         stop = next;
         match order {
-            Some(Order::Usage) => answer(&usage())?,
+            Some(Order::Usage) => answer(&usage(server.system_calls()))?,
             Some(Order::Procedures) => answer(&*calls.borrow())?,
             Some(Order::End) => return Ok(()),
             None => {}

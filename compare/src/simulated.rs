@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma::Counters;
+use rdma::trace::Trace;
 use rpc_transport::rdma::CostModel;
 use rpcrdma_programs::workload::Workload;
-use rpcrdma_protocols::Side;
 use rpcrdma_setup::columns::Table;
 use rpcrdma_setup::costs::{Costs, CostsArg};
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Policy};
@@ -22,6 +22,7 @@ use crate::explain::listen;
 use crate::options::{OpName, Options};
 use crate::rows::{Conditions, Mode, OverDelay, Row, Split};
 use crate::simulated_costs;
+use crate::simulation_settings::{change_simulation, check_for_simulation};
 use crate::summary::{self, kind};
 use crate::table;
 use crate::variant::{Variant, longest_inline};
@@ -32,29 +33,41 @@ const DELAYS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Returns the setting of the simulation: the costs, modified by the options.
 ///
 /// # Errors
-/// The given costs cannot be used.
+/// The given costs cannot be used, or two options set the same.
 fn setting(options: &Options) -> Result<Setting, Failure> {
     let mut setting = Setting::default();
+    // The settings that are set, each with what sets it.
+    let mut given: Vec<(&str, String)> = Vec::new();
     if options.device == DeviceName::Sim
         && let Some(costs) = &options.costs
     {
-        let given = simulated_costs::set(&mut setting, costs)?;
-        for (option, is_given, cost) in [
-            ("--delay", !options.delay.is_zero(), "link-delay"),
-            ("--rate", options.rate.is_some(), "rate"),
-        ] {
-            if is_given && given.iter().any(|name| name == cost) {
-                let text = format!("{option}: not with {cost} in --costs, which is the same");
-                return Err(Failure::Usage(text));
-            }
+        let set = simulated_costs::set(&mut setting, costs)?.into_iter();
+        given.extend(set.map(|(name, cost)| (name, format!("{cost} in --costs"))));
+    }
+    let link = [
+        ("--delay", !options.delay.is_zero(), "link-delay"),
+        ("--rate", options.rate.is_some(), "rate"),
+    ];
+    let link = link.into_iter().filter(|(_, is_given, _)| *is_given);
+    let link = link.flat_map(|(option, _, cost)| {
+        let each = simulated_costs::directions(cost).into_iter().flatten();
+        each.map(move |name| (name, option.to_owned()))
+    });
+    let set = options.tuning.settings.names();
+    for (name, option) in link.chain(set.map(|name| (name, format!("--set {name}")))) {
+        if let Some((_, other)) = given.iter().find(|(known, _)| *known == name) {
+            let text = format!("{option}: not with {other}, which sets the same");
+            return Err(Failure::Usage(text));
         }
+        given.push((name, option));
     }
     if !options.delay.is_zero() {
-        setting.costs.delay = options.delay;
+        setting.costs.set_delay(options.delay);
     }
     if let Some(rate) = options.rate {
-        setting.costs.rate = (rate / 8).max(1);
+        setting.costs.set_rate((rate / 8).max(1));
     }
+    change_simulation(&options.tuning.settings, &mut setting);
     Ok(setting)
 }
 
@@ -92,10 +105,21 @@ pub(crate) fn check(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<(), 
         let text = format!("--device sim: not with {name}, which has no effect in a simulation");
         return Err(Failure::Usage(text));
     }
-    for side in [Side::Client, Side::Server] {
-        options.tuning.check_for(side)?;
+    check_for_simulation(&options.tuning)?;
+    let noise = setting(options)?.costs.noise;
+    if !depth::is_asked_for(options) {
+        let noisy = [
+            ("jitter", !noise.jitter.is_zero()),
+            ("loss", noise.loss > 0),
+        ];
+        if let Some((name, _)) = noisy.into_iter().find(|(_, is_noisy)| *is_noisy) {
+            let text = format!(
+                "--device sim: --set {name} makes a single call one draw of many: add --in-flight 1, for the \
+                 latencies of many calls"
+            );
+            return Err(Failure::Usage(text));
+        }
     }
-    setting(options)?;
     let calls = |op: &&Arc<dyn Workload>| op.calls() > 1 && !depth::is_asked_for(options);
     if let Some(op) = ops.iter().find(calls) {
         let text = format!(
@@ -149,8 +173,12 @@ pub(crate) fn predict(
     let choice = DeviceChoice {
         name: options.device.clone(),
         registration: options.registration,
-        address: Some(options.address),
+        address: options.server.is_none().then_some(options.address),
         ..DeviceChoice::default()
+    };
+    let choice = match options.server {
+        Some(host) => choice.towards(host),
+        None => choice,
     };
     let ends = CostsArg::load(options.costs.as_ref())?.or_of(&choice.class_costs()?);
     // What the simulation counts is one call.
@@ -179,14 +207,20 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
+/// Returns the delay of the link, microseconds: the mean of both directions.
+pub(crate) fn delay_us(setting: &Setting) -> f64 {
+    micros(setting.costs.round_trip()) / 2.0
+}
+
 /// Returns the latency over links with other delays.
 fn over_delay(op: &dyn Workload, setting: &Setting) -> Result<Vec<OverDelay>, Failure> {
     let points = DELAYS.iter().map(|&times| {
         let mut setting = setting.clone();
-        setting.costs.delay *= times;
+        setting.costs.up.delay *= times;
+        setting.costs.down.delay *= times;
         let what = measure(&setting, op).context(op)?;
         Ok(OverDelay {
-            delay_us: micros(setting.costs.delay),
+            delay_us: delay_us(&setting),
             p50_us: micros(what.latency),
             baseline_ratio: None,
             baseline_ratio_interval: None,
@@ -208,8 +242,8 @@ fn split(op: &dyn Workload, setting: &Setting, latency: Duration) -> Result<Spli
     };
     Ok(Split {
         link_us: less(|setting| {
-            setting.costs.delay = Duration::ZERO;
-            setting.costs.rate = u64::MAX;
+            setting.costs.set_delay(Duration::ZERO);
+            setting.costs.set_rate(u64::MAX);
         })?,
         interrupts_us: less(|setting| setting.interrupt = Duration::ZERO)?,
         registration_us: less(|setting| {
@@ -278,7 +312,11 @@ pub(crate) fn rows(
             let Some(setting) = configured(options, via)? else {
                 continue;
             };
-            let what = measure(&setting, op).context(op)?;
+            let traced = Setting {
+                trace: traced(options, op, via),
+                ..setting.clone()
+            };
+            let what = measure(&traced, op).context(op)?;
             let mut row = row(op, via, &setting, &what);
             row.conditions = conditions(options, &setting);
             (row.predicted_us, row.plan) = predicted(op, &setting, &setting.model())?.unzip();
@@ -293,11 +331,24 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
+/// Returns the observer of the calls of a row, if calls are traced.
+fn traced(options: &Options, op: &dyn Workload, via: Variant) -> Option<Trace> {
+    let trace = options.trace.clone()?;
+    let size = op
+        .size()
+        .map(|size| format!(" {}", show_size(u64::from(size))));
+    let label = format!("{} {}{}", via.name(), op.name(), size.unwrap_or_default());
+    Some(trace.labelled(&label))
+}
+
 /// Returns what rows of a simulation are made with.
 pub(crate) fn conditions(options: &Options, setting: &Setting) -> Conditions {
     Conditions {
         inline_bytes: Some(longest_inline(&setting.requester, setting.version)),
-        rate_bits_per_s: setting.costs.rate.checked_mul(8),
+        // Directions with rates of their own are in the settings.
+        rate_bits_per_s: Some(setting.costs.up.rate)
+            .filter(|rate| *rate == setting.costs.down.rate)
+            .and_then(|rate| rate.checked_mul(8)),
         costs: Some(simulated_costs::list(setting)),
         device_kind: Some(kind(&options.device)),
         settings: summary::settings(options),
@@ -344,7 +395,7 @@ fn row(op: &dyn Workload, via: Variant, setting: &Setting, what: &Measured) -> R
         conveyance: via.name(),
         device: Some("sim".to_owned()),
         mode: Mode::Blocking,
-        delay_us: micros(setting.costs.delay),
+        delay_us: delay_us(setting),
         count: 1,
         p50_us: Some(micros(what.latency)),
         round_trips: Some(what.round_trips),
@@ -374,16 +425,13 @@ fn row(op: &dyn Workload, via: Variant, setting: &Setting, what: &Measured) -> R
 /// The given costs cannot be used.
 pub(crate) fn summary(options: &Options) -> Result<String, Failure> {
     let setting = setting(options)?;
-    let rate = match setting.costs.rate {
-        CostModel::UNLIMITED => "no limit of the rate".to_owned(),
-        rate => format!("{} Gbit/s", rate as f64 * 8.0 / 1e9),
-    };
     let mut text = format!(
-        "NFS over RPC-over-RDMA 1 and 2, simulated: {:?} each way, {rate}, interrupts of {:?}.",
-        setting.costs.delay, setting.interrupt,
+        "NFS over RPC-over-RDMA 1 and 2, simulated: {}, interrupts of {:?}.",
+        link(&setting),
+        setting.interrupt,
     );
     if let Some(words) = summary::settings(options) {
-        text.push_str(&format!(" Both ends with {words}."));
+        text.push_str(&format!(" With {words}."));
     }
     // The short answer has those of the help.
     if options.full || options.costs.is_some() {
@@ -391,6 +439,44 @@ pub(crate) fn summary(options: &Options) -> Result<String, Failure> {
         text.push_str(&format!(" Costs: {all}."));
     }
     Ok(text)
+}
+
+/// Describes the link of a simulation.
+fn link(setting: &Setting) -> String {
+    let describe = |delay: Duration, rate: u64| {
+        let rate = match rate {
+            CostModel::UNLIMITED => "no limit of the rate".to_owned(),
+            rate => format!("{} Gbit/s", rate as f64 * 8.0 / 1e9),
+        };
+        (format!("{delay:?}"), rate)
+    };
+    let (up, down) = (&setting.costs.up, &setting.costs.down);
+    let (delay, rate) = describe(up.delay, up.rate);
+    let (delay_down, rate_down) = describe(down.delay, down.rate);
+    match up == down {
+        true => format!("{delay} each way, {rate}"),
+        false => format!("{delay} and {rate} to the server, {delay_down} and {rate_down} back"),
+    }
+}
+
+/// Returns a sentence with the assumed costs that a call in a simulation mostly consists of.
+///
+/// # Errors
+/// The given costs cannot be used.
+pub(crate) fn assumed(options: &Options) -> Result<String, Failure> {
+    let setting = setting(options)?;
+    let costs = &setting.costs;
+    let settings = summary::settings(options);
+    let settings = settings.map_or_else(String::new, |words| format!(" With {words}."));
+    Ok(format!(
+        "A simulation with assumed costs: link {}; an interrupt {:?}, a registration {:?} and {:?} for each \
+         page, an RDMA Read answered after {:?}.{settings}",
+        link(&setting),
+        setting.interrupt,
+        costs.register,
+        costs.register_page,
+        costs.read_response,
+    ))
 }
 
 /// Formats the rows as two tables, with a remark on how to read them.
@@ -460,14 +546,71 @@ pub(crate) fn text(rows: &[Row]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_setup::catalog::{Catalog, Tuning};
+    use rpcrdma_setup::catalog::Tuning;
 
     use super::*;
+    use crate::simulation_settings::catalog;
+
+    #[test]
+    fn what_two_options_set_is_refused() {
+        let refused = |costs: Option<&str>, delay: u64, rate: Option<u64>, set: &[&str]| {
+            let catalog = catalog();
+            let assignment = |set: &&str| catalog.parse_assignment(set).unwrap();
+            let set: Vec<_> = set.iter().map(assignment).collect();
+            let options = Options {
+                device: DeviceName::Sim,
+                costs: costs.map(CostsArg::unchecked),
+                delay: Duration::from_millis(delay),
+                rate,
+                tuning: Tuning::new(catalog, None, &set).unwrap(),
+                ..Options::default()
+            };
+            setting(&options).err().map(|failure| failure.to_string())
+        };
+        let giga = Some(1_000_000_000);
+        for (costs, delay, rate, set, what) in [
+            (None, 1, None, "up-delay=2ms", "up-delay: not with --delay,"),
+            (
+                None,
+                0,
+                giga,
+                "down-rate=10g",
+                "down-rate: not with --rate,",
+            ),
+            (
+                Some("link-delay=1ms"),
+                0,
+                None,
+                "up-delay=2ms",
+                "--set up-delay: not with link-delay in --costs,",
+            ),
+            (
+                Some("cache=cold"),
+                0,
+                None,
+                "cold-cache=off",
+                "--set cold-cache: not with cache in --costs,",
+            ),
+        ] {
+            let text = refused(costs, delay, rate, &[set]).expect(set);
+            assert!(text.contains(what), "{text}");
+        }
+        let text = refused(Some("up-delay=5ms"), 1, None, &[]).unwrap();
+        assert!(
+            text.contains("--delay: not with up-delay in --costs, which sets the same"),
+            "{text}"
+        );
+        let others = ["down-delay=1ms", "up-rate=10g", "cold-cache=on"];
+        assert_eq!(
+            refused(Some("up-delay=5ms,post=1us"), 0, None, &others),
+            None
+        );
+    }
 
     #[test]
     fn settings_of_one_end_are_refused() {
         let with = |set: &str| {
-            let catalog = Catalog::standard();
+            let catalog = catalog();
             let set = [catalog.parse_assignment(set).unwrap()];
             let options = Options {
                 device: DeviceName::Sim,
@@ -484,5 +627,14 @@ mod tests {
                 "{refused}"
             );
         }
+        for name in ["jitter=1us", "loss=1%"] {
+            assert!(
+                with(name).unwrap_err().contains("add --in-flight 1"),
+                "{name}"
+            );
+        }
+        let idle = with("retransmit-after=1ms").unwrap_err();
+        assert!(idle.contains("without effect unless loss is set"), "{idle}");
+        assert_eq!(with("jitter=0s"), Ok(()));
     }
 }

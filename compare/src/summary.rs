@@ -31,14 +31,18 @@ impl Carried<'_> {
         if options.via.iter().any(|via| via.version().is_some()) {
             parts.push(format!("device {}", self.described_device()));
         }
-        let at = match options.address.is_loopback() {
-            true => String::new(),
-            false => format!(", servers at {} of this machine", options.address),
+        let way = match (options.server, options.address.is_loopback()) {
+            (Some(host), _) => format!("over the network, servers on the host {}", host.ip()),
+            // The kernel routes what is for its own addresses to the loopback interface.
+            (None, true) => "over the loopback interface".to_owned(),
+            (None, false) => format!(
+                "over the loopback interface, servers at {} of this machine",
+                options.address
+            ),
         };
-        // The kernel routes what is for its own addresses to the loopback interface.
         parts.push(match options.device {
-            DeviceName::Verbs(_) => format!("TCP over the loopback interface{at}"),
-            _ => format!("over the loopback interface{at}"),
+            DeviceName::Verbs(_) => format!("TCP {way}"),
+            _ => way,
         });
         let congestion = self.congestion;
         parts.extend(congestion.map(|name| format!("TCP congestion control {name}")));
@@ -64,8 +68,8 @@ impl Carried<'_> {
     fn delays(&self) -> String {
         let options = self.options;
         let by = match &options.set_delay {
-            Some(_) => "the network (--set-delay)",
-            None => "client and server above TCP",
+            Some(_) => "made by the network (--set-delay)",
+            None => "slept by client and server above TCP",
         };
         let rate = match options.rate {
             Some(_) => "",
@@ -75,17 +79,20 @@ impl Carried<'_> {
             .map(|delay| delay.map(|delay| 2 * delay));
         match (self.trips, own.filter(|own| !own.is_zero()), other) {
             (Some([short, _]), None, Some(long)) => format!(
-                "no delay added; RTT {:?}, and {long:?} for trips, made by {by}{rate}",
+                "times without delay, RTT {:?} and {long:?} for trips {by}{rate}",
                 2 * short
             ),
             (Some(_), Some(own), Some(long)) => {
-                format!("RTT {own:?}, and {long:?} for trips, made by {by}{rate}")
+                format!("RTT {own:?}, and {long:?} for trips, {by}{rate}")
             }
-            (_, Some(own), _) => format!("RTT {own:?} made by {by}{rate}"),
+            (_, Some(own), _) => format!("RTT {own:?} {by}{rate}"),
             (..) => "no delay added".to_owned(),
         }
     }
 }
+
+/// The maker of a delay where no command makes it.
+pub(crate) const ENDS: &str = "client and server";
 
 /// Returns what kind of device this is.
 pub(crate) fn kind(device: &DeviceName) -> &'static str {
@@ -110,7 +117,7 @@ pub(crate) fn settings(options: &Options) -> Option<String> {
 pub(crate) fn delayed_by(options: &Options) -> Option<String> {
     let by = match &options.set_delay {
         Some(command) => command.clone(),
-        None => "client and server".to_owned(),
+        None => ENDS.to_owned(),
     };
     (!options.delay.is_zero() || options.round_trips).then_some(by)
 }
@@ -128,10 +135,10 @@ pub(crate) fn protocols(options: &Options) -> &'static str {
 
 /// Returns a phrase for the calls that are made, and for the programs at both ends.
 pub(crate) fn load(options: &Options) -> String {
-    let streams = if options.full {
-        " (throughput: eight)"
-    } else {
-        ""
+    let calls = match options {
+        _ if crate::depth::is_asked_for(options) => "as many calls in flight as a row says",
+        _ if options.full => "one call at a time (throughput: eight)",
+        _ => "one call at a time",
     };
     let unstable = match options.ops.contains(&OpName::Write) {
         true => ", WRITEs unstable",
@@ -141,10 +148,7 @@ pub(crate) fn load(options: &Options) -> String {
         true => "spinning",
         false => "blocking",
     };
-    format!(
-        "one call at a time{streams}{unstable}, files in memory; own client and server in user \
-         space, {waiting}"
-    )
+    format!("{calls}{unstable}, files in memory; own client and server, {waiting}")
 }
 
 /// Returns the sentence about the machine, its processors, and the program. `stolen`: the part of the
@@ -194,8 +198,8 @@ mod tests {
         assert_eq!(
             described(|_| (), Some([1, 2])),
             "device iwarp (software iWARP in user space over kernel TCP, CRC off); over the \
-             loopback interface; TCP congestion control cubic; no delay added; RTT 2ms, and \
-             4ms for trips, made by client and server above TCP, rate not limited"
+             loopback interface; TCP congestion control cubic; times without delay, RTT 2ms and \
+             4ms for trips slept by client and server above TCP, rate not limited"
         );
         let slow = |options: &mut Options| {
             options.delay = Duration::from_millis(5);
@@ -211,6 +215,12 @@ mod tests {
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
+        let there = |options: &mut Options| options.server = Some(([192, 0, 2, 1], 20047).into());
+        let said = described(there, None);
+        assert!(
+            said.contains("; over the network, servers on the host 192.0.2.1; "),
+            "{said}"
+        );
         let tcp = |options: &mut Options| options.via = vec![Variant::Tcp];
         assert!(!described(tcp, None).contains("device"));
     }
@@ -240,12 +250,13 @@ mod tests {
         let mut options = Options::default();
         assert_eq!(
             load(&options),
-            "one call at a time, WRITEs unstable, files in memory; own client and server in user \
-             space, blocking"
+            "one call at a time, WRITEs unstable, files in memory; own client and server, blocking"
         );
         options.ops = vec![OpName::Null];
         options.busy_poll = true;
-        assert!(load(&options).ends_with("in user space, spinning"));
+        assert!(load(&options).ends_with("own client and server, spinning"));
         assert!(!load(&options).contains("WRITE"));
+        options.in_flight = vec![16];
+        assert!(load(&options).starts_with("as many calls in flight as a row says, files"));
     }
 }

@@ -1,7 +1,7 @@
 //! Text tables for a terminal of 100 columns.
 
 use rpcrdma_setup::columns::Table;
-use rpcrdma_setup::units::show_size;
+use rpcrdma_setup::units::{show_amount, show_size};
 
 use crate::interval::Shown;
 use crate::rows::{Mode, Row};
@@ -11,7 +11,7 @@ const MIB: f64 = 1_048_576.0;
 /// Formats a measured value with about three significant digits; `-` if there is none.
 pub(crate) fn number(value: Option<f64>) -> String {
     match value {
-        None => "-".into(),
+        None => NONE.into(),
         Some(value) if value.abs() < 10.0 => format!("{value:.2}"),
         Some(value) if value.abs() < 100.0 => format!("{value:.1}"),
         Some(value) => format!("{value:.0}"),
@@ -46,7 +46,7 @@ pub(crate) fn op(row: &Row) -> String {
 
 /// Formats a ratio with its interval; `-` if there is none.
 pub(crate) fn ratio(shown: Option<Shown>) -> String {
-    shown.map_or_else(|| "-".to_owned(), |shown| shown.cell())
+    shown.map_or_else(|| NONE.to_owned(), |shown| shown.cell())
 }
 
 /// Returns the heading of the column with the ratios to the baseline.
@@ -55,92 +55,179 @@ pub(crate) fn against(rows: &[Row]) -> String {
     format!("x {}", baseline.unwrap_or("v1-inv"))
 }
 
-/// Formats the table of latency, beside the baseline and beside bare TCP.
-pub(crate) fn latency(rows: &[Row]) -> String {
-    let against = against(rows);
-    let mut table = Table::new(
-        3,
-        [
-            "op",
-            "size",
-            "via",
-            "p50 µs",
-            "p99 µs",
-            "p99.9",
-            &against,
-            "bare TCP",
-            "x bare TCP",
-        ],
-    )
-    .narrow();
+/// A column of tables with a line for each row.
+pub(crate) struct Column {
+    heading: Heading,
+    cell: fn(&Row) -> String,
+    shown: Where,
+}
+
+/// Where a column is shown.
+enum Where {
+    Everywhere,
+    /// Where a row has a value.
+    Known,
+    /// Where rows have different values.
+    Different,
+}
+
+enum Heading {
+    Is(&'static str),
+    Of(fn(&[Row]) -> String),
+}
+
+impl Column {
+    const fn new(heading: &'static str, cell: fn(&Row) -> String) -> Self {
+        Self {
+            heading: Heading::Is(heading),
+            cell,
+            shown: Where::Everywhere,
+        }
+    }
+
+    const fn optional(heading: &'static str, cell: fn(&Row) -> String) -> Self {
+        Self {
+            shown: Where::Known,
+            ..Self::new(heading, cell)
+        }
+    }
+
+    const fn different(heading: &'static str, cell: fn(&Row) -> String) -> Self {
+        Self {
+            shown: Where::Different,
+            ..Self::new(heading, cell)
+        }
+    }
+
+    const fn headed(heading: fn(&[Row]) -> String, cell: fn(&Row) -> String) -> Self {
+        Self {
+            heading: Heading::Of(heading),
+            ..Self::new("", cell)
+        }
+    }
+
+    fn is_shown(&self, rows: &[Row]) -> bool {
+        let mut cells = rows.iter().map(self.cell);
+        match self.shown {
+            Where::Everywhere => true,
+            Where::Known => cells.any(|cell| cell != NONE),
+            Where::Different => cells
+                .next()
+                .is_some_and(|first| cells.any(|cell| cell != first)),
+        }
+    }
+}
+
+/// The cell of a value that does not exist.
+const NONE: &str = "-";
+
+pub(crate) const OP: Column = Column::new("op", op);
+pub(crate) const SIZE: Column = Column::new("size", size);
+pub(crate) const VIA: Column = Column::new("via", |row| row.conveyance.to_owned());
+pub(crate) const CLIENTS: Column =
+    Column::different("clients", |row| row.clients.unwrap_or(1).to_string());
+/// The number of operations in flight, or of those that arrive in a second.
+pub(crate) const PACE: Column = Column::headed(
+    |rows| match rows.iter().any(|row| row.arrivals_per_s.is_some()) {
+        true => "per s".to_owned(),
+        false => "in flight".to_owned(),
+    },
+    |row| match (row.in_flight, row.arrivals_per_s) {
+        (Some(calls), _) => calls.to_string(),
+        (None, rate) => number(rate),
+    },
+);
+pub(crate) const P50: Column = Column::new("p50 µs", |row| number(row.p50_us));
+pub(crate) const P99: Column = Column::new("p99 µs", |row| number(row.p99_us));
+pub(crate) const P999: Column = Column::new("p99.9", |row| number(row.p999_us));
+pub(crate) const AGAINST: Column = Column::headed(against, |row| ratio(row.beside_baseline()));
+pub(crate) const BARE: Column = Column::new("baseline", |row| number(row.floor_p50_us));
+pub(crate) const X_BARE: Column = Column::new("x baseline", |row| {
+    ratio(row.shown(row.floor_ratio, row.floor_ratio_interval))
+});
+pub(crate) const OPS_PER_S: Column = Column::new("ops/s", |row| number(row.ops_per_s));
+pub(crate) const MIB_PER_S: Column = Column::new("MiB/s", |row| number(row.mib_per_s));
+pub(crate) const RAW: Column = Column::new("baseline", |row| number(row.raw_stream_mib_per_s));
+pub(crate) const X_RAW: Column = Column::new("x baseline", |row| {
+    ratio(row.shown(row.stream_ratio, row.stream_ratio_interval))
+});
+pub(crate) const CPU: Column = Column::new("CPU µs", |row| number(row.cpu_us));
+pub(crate) const TRIPS: Column = Column::new("trips", |row| number(row.round_trips));
+pub(crate) const CREDITS: Column = Column::new("credits", |row| {
+    row.credits
+        .map_or_else(|| NONE.to_owned(), |credits| credits.to_string())
+});
+pub(crate) const SENDS: Column = Column::new("Sends", |row| count(row.sends));
+pub(crate) const READS: Column = Column::new("Reads", |row| count(row.rdma_reads));
+pub(crate) const WRITES: Column = Column::new("Writes", |row| count(row.rdma_writes));
+pub(crate) const REGISTRATIONS: Column = Column::new("reg", |row| count(row.registrations));
+pub(crate) const INVALIDATIONS: Column = Column::new("inv", |row| count(row.invalidations));
+pub(crate) const INTERRUPTS: [Column; 2] = [
+    Column::new("intr c", |row| number(row.interrupts_requester)),
+    Column::new("intr s", |row| number(row.interrupts_responder)),
+];
+pub(crate) const SYSTEM_CALLS: [Column; 2] = [
+    Column::optional("sys c", |row| number(row.system_calls_requester)),
+    Column::optional("sys s", |row| number(row.system_calls_responder)),
+];
+pub(crate) const GRANTS: Column = Column::optional("GRANTs", |row| count(row.grants));
+pub(crate) const RESENT: Column = Column::optional("resent", |row| number(row.retransmissions));
+pub(crate) const COPIED: Column = Column::new("copied B", |row| number(row.copied_bytes));
+pub(crate) const RECEIVES: Column = Column::optional("receives", |row| {
+    row.receives_taken_responder
+        .map_or_else(|| NONE.to_owned(), show_amount)
+});
+pub(crate) const WIRE: Column = Column::new("wire B", |row| number(row.wire_bytes));
+
+/// Formats a table with a line for each row, whose first three columns say what it is of.
+pub(crate) fn with_columns(rows: &[Row], columns: &[Column]) -> String {
+    let shown = columns.iter().filter(|column| column.is_shown(rows));
+    let shown: Vec<&Column> = shown.collect();
+    let headings = shown.iter().map(|column| match column.heading {
+        Heading::Is(heading) => heading.to_owned(),
+        Heading::Of(heading) => heading(rows),
+    });
+    let mut table = Table::with_columns(3, headings.collect()).narrow();
     for row in rows {
-        table.push([
-            op(row),
-            size(row),
-            row.conveyance.into(),
-            number(row.p50_us),
-            number(row.p99_us),
-            number(row.p999_us),
-            ratio(row.beside_baseline()),
-            number(row.floor_p50_us),
-            ratio(row.shown(row.floor_ratio, row.floor_ratio_interval)),
-        ]);
+        table.push_line(shown.iter().map(|column| (column.cell)(row)).collect());
     }
     table.render()
 }
 
-/// Formats the table of throughput, beside a raw TCP stream, and of CPU time.
+/// Formats the table of latency, beside the baseline and beside the TCP baseline.
+pub(crate) fn latency(rows: &[Row]) -> String {
+    let columns = [OP, SIZE, VIA, P50, P99, P999, AGAINST, BARE, X_BARE];
+    with_columns(rows, &columns)
+}
+
+/// Formats the table of throughput, beside a stream over the TCP baseline, and of the work of processors.
 pub(crate) fn throughput(rows: &[Row]) -> String {
-    let mut table = Table::new(
-        3,
-        [
-            "op", "size", "via", "ops/s", "MiB/s", "raw", "x raw", "CPU µs",
-        ],
-    )
-    .narrow();
-    for row in rows {
-        table.push([
-            op(row),
-            size(row),
-            row.conveyance.into(),
-            number(row.ops_per_s),
-            number(row.mib_per_s),
-            number(row.raw_stream_mib_per_s),
-            ratio(row.shown(row.stream_ratio, row.stream_ratio_interval)),
-            number(row.cpu_us),
-        ]);
-    }
-    table.render()
+    let [client, server] = SYSTEM_CALLS;
+    let columns = [
+        OP, SIZE, VIA, OPS_PER_S, MIB_PER_S, RAW, X_RAW, CPU, client, server,
+    ];
+    with_columns(rows, &columns)
 }
 
 /// Formats the table of costs: round trips, device work, wake-ups, bytes.
 pub(crate) fn costs(rows: &[Row]) -> String {
-    let mut table = Table::new(
-        3,
-        [
-            "op", "size", "via", "trips", "Sends", "Reads", "Writes", "reg", "inv", "intr c",
-            "intr s", "copied B", "wire B",
-        ],
-    )
-    .narrow();
-    for row in rows {
-        table.push([
-            op(row),
-            size(row),
-            row.conveyance.into(),
-            number(row.round_trips),
-            count(row.sends),
-            count(row.rdma_reads),
-            count(row.rdma_writes),
-            count(row.registrations),
-            count(row.invalidations),
-            number(row.interrupts_requester),
-            number(row.interrupts_responder),
-            number(row.copied_bytes),
-            number(row.wire_bytes),
-        ]);
-    }
-    table.render()
+    let [client, server] = INTERRUPTS;
+    let columns = [
+        OP,
+        SIZE,
+        VIA,
+        TRIPS,
+        SENDS,
+        READS,
+        WRITES,
+        REGISTRATIONS,
+        INVALIDATIONS,
+        client,
+        server,
+        COPIED,
+        WIRE,
+    ];
+    with_columns(rows, &columns)
 }
 
 /// Formats the table of messages that only grant credits, or returns `None` if no row can have any.
@@ -164,7 +251,7 @@ pub(crate) fn grants(rows: &[Row]) -> Option<String> {
 
 /// The relative variation of the baseline and the raw stream from round to round above which there
 /// is a warning.
-const QUIET: f64 = 0.1;
+pub(crate) const QUIET: f64 = 0.1;
 
 /// Returns whether other work disturbed the measurement of a row: the TCP baseline beside it moved.
 pub(crate) fn is_disturbed(row: &Row) -> bool {
@@ -180,10 +267,10 @@ pub(crate) fn noise(rows: &[Row], throughput: bool) -> Option<String> {
     };
     let moved = [
         (
-            "the latency of a bare TCP exchange",
+            "the latency of the TCP baseline",
             worst(rows, |row| row.floor_spread),
         ),
-        ("the throughput of a bare TCP stream", stream),
+        ("the throughput of the TCP baseline", stream),
     ];
     let moved: Vec<String> = moved
         .into_iter()
@@ -200,7 +287,7 @@ pub(crate) fn noise(rows: &[Row], throughput: bool) -> Option<String> {
     (!moved.is_empty()).then(|| {
         let moved = moved.join(",\n");
         format!(
-            "This machine was busy: from round to round,\n{moved}.\n\
+            "DISTURBED by other work: from round to round,\n{moved}.\n\
              Figures of that kind can be wrong by as much or more: measure again when it is quiet."
         )
     })
@@ -259,20 +346,33 @@ mod tests {
         (more.op, more.size) = ("null", None);
         let said = noise(&[sample(), some.clone(), more], true).unwrap();
         assert!(
-            said.contains("the latency of a bare TCP exchange moved by 42 % beside null.\n"),
+            said.contains("the latency of the TCP baseline moved by 42 % beside null.\n"),
             "{said}"
         );
-        assert!(!said.contains("TCP stream"), "{said}");
+        assert!(!said.contains("throughput"), "{said}");
         some.raw_stream_spread = Some(0.3);
         let said = noise(&[sample(), some.clone()], true).unwrap();
         for part in [
-            "exchange moved by 15 % beside read 1 MiB,\n",
-            "the throughput of a bare TCP stream moved by 30 % beside read 1 MiB.\n",
+            "baseline moved by 15 % beside read 1 MiB,\n",
+            "the throughput of the TCP baseline moved by 30 % beside read 1 MiB.\n",
         ] {
             assert!(said.contains(part), "{said}");
         }
         some.floor_spread = None;
         assert_eq!(noise(&[some], false), None, "throughput is not shown");
+    }
+
+    #[test]
+    fn columns_that_no_row_has_are_left_out() {
+        let mut row = sample();
+        assert!(throughput(&[row.clone()]).contains(" sys c sys s\n"));
+        (row.system_calls_requester, row.system_calls_responder) = (None, None);
+        assert!(!throughput(&[row.clone()]).contains("sys"));
+        let both = throughput(&[sample(), row]);
+        assert!(
+            both.contains("sys c") && both.trim_end().ends_with("-"),
+            "{both}"
+        );
     }
 
     #[test]
@@ -292,7 +392,10 @@ mod tests {
         let mut row = sample();
         row.raw_stream_spread = Some(0.11);
         let said = noise(&[row], true).unwrap();
-        assert!(said.contains("stream moved by 11 %"), "{said}");
+        assert!(
+            said.contains("throughput of the TCP baseline moved by 11 %"),
+            "{said}"
+        );
         assert!(!said.contains("latency"), "{said}");
     }
 

@@ -36,10 +36,18 @@ pub(crate) fn start_baseline(setting: &Setting<'_>) -> Result<(ChildProcess, Soc
         processor: setting.processors.map(|(_, server)| server),
         ..Served::baseline(setting.options.address, congestion_name(setting.options))
     };
-    let task = Task::Serve(served);
-    let mut child = ChildProcess::start("floor", &setting.options.child, &task)?;
+    let mut child = start_server("floor", setting.options, served)?;
     let listening: Listening = child.answer()?;
     Ok((child, listening.address))
+}
+
+/// Starts a server process, here or on the other host.
+fn start_server(name: &str, options: &Options, served: Served) -> Result<ChildProcess, Failure> {
+    let task = Task::Serve(served);
+    match options.server {
+        Some(host) => ChildProcess::start_on(host, name, &task),
+        None => ChildProcess::start(name, &options.child, &task),
+    }
 }
 
 /// Returns the name of the congestion control that servers use.
@@ -87,7 +95,7 @@ pub(crate) fn conditions(
         processor_requester: processors.map(|(client, _)| client),
         processor_responder: processors.map(|(_, server)| server),
         device_kind: rdma.then(|| summary::kind(&options.device)),
-        loopback: over_tcp.then_some(true),
+        loopback: over_tcp.then_some(options.server.is_none()),
         delayed_by: summary::delayed_by(options),
         costs: costs.map(given_costs).transpose()?,
         settings: summary::settings(options).filter(|_| rdma),
@@ -161,8 +169,7 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
         processor: processors.map(|(_, server)| server),
         ..served
     };
-    let task = Task::Serve(served);
-    let mut child = ChildProcess::start(variant.name(), &options.child, &task)?;
+    let mut child = start_server(variant.name(), options, served)?;
     let listening: Listening = child.answer()?;
     let access = access(options, variant, delay, mode.is_busy())?;
     let address = listening.address;
@@ -180,7 +187,7 @@ fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure
     };
     let conditions = conditions(options, surroundings, variant, registration)?;
     let reached = (mounted, (access, url));
-    BenchTarget::new(variant, &options.device, child, reached, conditions, ops)
+    BenchTarget::new(variant, options, child, reached, conditions, ops)
 }
 
 /// Returns what a server process has to provide for one transport or variant, on any processor.
@@ -204,7 +211,11 @@ pub(crate) fn served(
         crc: options.crc,
         congestion: congestion_name(options),
         busy_poll,
-        costs: options.costs.as_ref().map(ToString::to_string),
+        // The other host does not have the file.
+        costs: match (&options.costs, options.server) {
+            (Some(costs), Some(_)) => Some(given_costs(costs)?),
+            (costs, _) => costs.as_ref().map(ToString::to_string),
+        },
         tuning: options.tuning.words(),
         processor: None,
     })
@@ -253,6 +264,7 @@ pub(crate) fn access(
             congestion: options.congestion.clone(),
         },
         give_up_after: None,
+        trace: (options.trace.clone()).map(|trace| trace.labelled(variant.name())),
         answers: None,
     })
 }

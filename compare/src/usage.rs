@@ -28,10 +28,16 @@ pub(crate) struct Usage {
     /// Bytes of receives that this side promises its peer at most. It is no sum: differences and sums
     /// have the greater of two values.
     pub(crate) receive_memory: u64,
+    /// Bytes that receives of this side, a server, have taken at most, posted or with messages that were
+    /// in use. It is no sum either.
+    #[serde(default)]
+    pub(crate) receives_taken: u64,
     /// Bytes copied in user space.
     pub(crate) copied_bytes: u64,
     /// Bytes put on the wire.
     pub(crate) wire_bytes_sent: u64,
+    /// System calls of the device or of TCP, and of waiting for events.
+    pub(crate) system_calls: u64,
 }
 
 /// Returns the CPU time that this process has used, nanoseconds.
@@ -43,8 +49,8 @@ fn cpu_ns() -> u64 {
 
 impl Usage {
     /// Returns the usage of this process now, with these counters of its device and of its
-    /// connections.
-    pub(crate) fn now(device: &Counters, grants: u64) -> Self {
+    /// connections, and the system calls of its poll loop.
+    pub(crate) fn now(device: &Counters, grants: u64, waits: u64) -> Self {
         Self {
             grants,
             cpu_ns: cpu_ns(),
@@ -56,7 +62,9 @@ impl Usage {
             interrupts: device.interrupts,
             copied_bytes: device.copied_bytes,
             receive_memory: 0,
+            receives_taken: 0,
             wire_bytes_sent: device.wire_bytes_sent,
+            system_calls: device.system_calls + waits,
         }
     }
 
@@ -72,7 +80,9 @@ impl Usage {
             interrupts: f(self.interrupts, other.interrupts),
             copied_bytes: f(self.copied_bytes, other.copied_bytes),
             receive_memory: self.receive_memory.max(other.receive_memory),
+            receives_taken: self.receives_taken.max(other.receives_taken),
             wire_bytes_sent: f(self.wire_bytes_sent, other.wire_bytes_sent),
+            system_calls: f(self.system_calls, other.system_calls),
         }
     }
 }
@@ -138,12 +148,12 @@ mod tests {
 
     #[test]
     fn processor_time_grows_with_work() {
-        let before = Usage::now(&Counters::default(), 0);
+        let before = Usage::now(&Counters::default(), 0, 0);
         let mut sum = 0u64;
         for n in 0..3_000_000u64 {
             sum = black_box(sum.wrapping_add(n));
         }
-        let used = Usage::now(&Counters::default(), 0) - before;
+        let used = Usage::now(&Counters::default(), 0, 0) - before;
         assert!(used.cpu_ns > 100_000, "{used:?}");
     }
 
@@ -153,9 +163,11 @@ mod tests {
             local_invalidations: 2,
             remote_invalidations: 3,
             wire_bytes_sent: 70,
+            system_calls: 5,
             ..Counters::default()
         };
-        let usage = Usage::now(&device, 0);
+        let usage = Usage::now(&device, 0, 6);
+        assert_eq!(usage.system_calls, 11);
         assert_eq!(usage.invalidations, 5);
         assert_eq!((usage + usage - usage).wire_bytes_sent, 70);
     }

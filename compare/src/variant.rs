@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use rpc_transport::rdma::{Protocols, RdmaClientOptions, RdmaOptions, Version};
+use rpc_transport::rdma::{Accounting, Protocols, RdmaClientOptions, RdmaOptions, Version};
 use rpcrdma_protocols::{Directions, Placing, RoundTripFeatures, placing};
-use rpcrdma_setup::catalog::{Catalog, Features, Tuning};
+use rpcrdma_setup::catalog::{Catalog, Features, Grants, Tuning};
 use rpcrdma_setup::inline::InlineSizes;
 
 /// A transport or protocol variant that carries NFS.
@@ -40,7 +40,7 @@ pub enum Variant {
 }
 
 /// A variant of a program's own: one of this project whose ends have features of the program as well
-/// (`wg+mine`), or a version of the program.
+/// (`wg+mine`), a version of the program, or either with a policy of granting credits (`wg:mine`).
 #[derive(Debug)]
 pub struct AddedVariant {
     name: String,
@@ -49,6 +49,8 @@ pub struct AddedVariant {
     /// The version, if it is not that of `like`.
     version: Option<Version>,
     features: Features,
+    /// The policy by which both ends grant credits, if it is not that of all variants.
+    grants: Option<Grants>,
 }
 
 impl PartialEq for AddedVariant {
@@ -75,7 +77,7 @@ impl Variant {
     ];
 
     /// The variants that are compared with receives of equal length, unless others are asked for.
-    pub(crate) const EQUAL: [Self; 7] = [
+    pub const EQUAL: [Self; 7] = [
         Self::V1Inv,
         Self::V2,
         Self::V2Ddp,
@@ -86,11 +88,56 @@ impl Variant {
     ];
 
     /// Finds a variant by its name: one of this project, also with features that the catalog adds to
-    /// those (`wg+mine`), or a version that it adds.
+    /// those (`wg+mine`), or a version that it adds; any of them also with a policy of granting (`wg:all`).
     ///
     /// # Errors
     /// There is no such variant.
     pub fn parse(catalog: &Catalog, text: &str) -> Result<Self, String> {
+        let Some((name, policy)) = text.split_once(':') else {
+            return Self::parse_mode(catalog, text);
+        };
+        let variant = Self::parse_mode(catalog, name)?;
+        let with = variant.with_grants(&catalog.parse_grants(policy)?);
+        with.ok_or_else(|| format!("{text}: credits are of RPC-over-RDMA"))
+    }
+
+    /// Returns this variant with a policy by which both ends grant credits, in place of the one that all
+    /// variants have; `None` for TCP.
+    #[must_use]
+    pub fn with_grants(self, grants: &Grants) -> Option<Self> {
+        self.version()?;
+        let (like, version, features) = match self {
+            Self::Added(added) => (added.like, added.version, added.features.clone()),
+            standard => (standard, None, Features::default()),
+        };
+        // Rows and reports have names for as long as the program runs.
+        Some(Self::Added(Box::leak(Box::new(AddedVariant {
+            name: format!("{}:{grants}", self.name()),
+            like,
+            version,
+            features,
+            grants: Some(grants.clone()),
+        }))))
+    }
+
+    /// Returns whether the variant names a policy by which both ends grant credits.
+    #[must_use]
+    pub fn names_grants(self) -> bool {
+        matches!(self, Self::Added(added) if added.grants.is_some())
+    }
+
+    /// Returns whether this is the given variant of this project, with whatever policy of granting.
+    pub(crate) fn is_like(self, standard: Self) -> bool {
+        match self {
+            Self::Added(added) if added.version.is_none() && added.features.is_none() => {
+                added.like == standard
+            }
+            own => own == standard,
+        }
+    }
+
+    /// Finds a variant by its name without a policy of granting.
+    fn parse_mode(catalog: &Catalog, text: &str) -> Result<Self, String> {
         let (name, added) = text.split_once('+').unwrap_or((text, ""));
         let standard = Self::ALL.into_iter().find(|known| known.name() == name);
         let version = catalog
@@ -117,12 +164,12 @@ impl Variant {
         if like == Self::Tcp {
             return Err(format!("{text}: features are of RPC-over-RDMA"));
         }
-        // Rows and reports have names for as long as the program runs.
         Ok(Self::Added(Box::leak(Box::new(AddedVariant {
             name: text.to_owned(),
             like,
             version,
             features,
+            grants: None,
         }))))
     }
 
@@ -161,11 +208,13 @@ impl Variant {
     }
 
     /// Returns the baseline among some variants: the one that all are compared with. It is version 1
-    /// as Linux uses it, or else without remote invalidation.
+    /// as Linux uses it, or else without remote invalidation; with several policies of granting, by the
+    /// first of them. Without version 1, it is the first variant.
     #[must_use]
     pub fn baseline(among: &[Self]) -> Option<Self> {
-        let measured = |variant: &Self| among.contains(variant);
-        [Self::V1Inv, Self::V1].into_iter().find(measured)
+        let first = |wanted| among.iter().find(|of| of.is_like(wanted));
+        let found = [Self::V1Inv, Self::V1].into_iter().find_map(first);
+        found.or(among.first()).copied()
     }
 
     /// Returns the version of RPC-over-RDMA, or `None` for TCP.
@@ -179,9 +228,13 @@ impl Variant {
         }
     }
 
-    /// Returns whether the version has messages that only grant credits.
-    pub(crate) fn has_grants(self) -> bool {
-        self.version() == Some(Version::TWO_WG)
+    /// Returns whether the version has messages that only grant credits, as it counts messages.
+    pub(crate) fn has_grants(self, tuning: &Tuning) -> bool {
+        let protocols = self.protocols(tuning.settings.placing(), tuning);
+        let accounting = self
+            .version()
+            .and_then(|version| protocols.accounting(version));
+        matches!(accounting, Some(Accounting::Messages(_)))
     }
 
     /// Sets the options of either end, with those that all variants have in common. All differences
@@ -206,6 +259,13 @@ impl Variant {
         options.protocols = self.protocols(lengths, tuning);
         InlineSizes::both(size).apply(options);
         tuning.apply(options);
+        if let Self::Added(AddedVariant {
+            grants: Some(grants),
+            ..
+        }) = self
+        {
+            grants.apply(options, &tuning.settings);
+        }
         if let Receives::Equal(size) = receives {
             // A setting must not change the length that is being tried.
             InlineSizes::both(size).apply(options);
@@ -306,7 +366,10 @@ impl Serves {
 mod tests {
     use std::sync::Arc;
 
+    use rpc_transport::rdma::{GrantAll, GrantPolicy, MakeGrantPolicy};
+    use rpcrdma_connection::dialect::{Derived, Dialect, Negotiable, VersionTwo, VersionTwoWg};
     use rpcrdma_extension::{EndConfig, Extension, ExtensionFactory};
+    use rpcrdma_protocols::Side;
 
     use super::*;
 
@@ -317,7 +380,9 @@ mod tests {
             Variant::baseline(&[Variant::V2, Variant::V1]),
             Some(Variant::V1)
         );
-        assert_eq!(Variant::baseline(&[Variant::Tcp, Variant::V2]), None);
+        let first = Variant::baseline(&[Variant::V2, Variant::Tcp]);
+        assert_eq!(first, Some(Variant::V2));
+        assert_eq!(Variant::baseline(&[]), None);
     }
 
     #[test]
@@ -437,6 +502,85 @@ mod tests {
         ] {
             let refused = Variant::parse(&catalog, wrong).unwrap_err();
             assert!(refused.contains(said), "{wrong}: {refused}");
+        }
+    }
+
+    /// Another version with a number of its own.
+    #[derive(Clone, Debug)]
+    struct Like(Version, &'static dyn Dialect);
+
+    impl Negotiable for Like {
+        fn version(&self) -> Version {
+            self.0
+        }
+    }
+
+    impl Derived for Like {
+        fn base(&self) -> &'static dyn Dialect {
+            self.1
+        }
+    }
+
+    #[test]
+    fn versions_that_count_messages_have_grants() {
+        static THIRD: Like = Like(Version::new(3, "third"), &VersionTwo);
+        static FOURTH: Like = Like(Version::new(4, "fourth"), &VersionTwoWg);
+        let catalog = Catalog::standard().with_version(&THIRD);
+        let tuning = Tuning::of(catalog.with_version(&FOURTH));
+        for (name, has_grants) in [
+            ("tcp", false),
+            ("v2-ddp-cont", false),
+            ("third", false),
+            ("wg-ddp", true),
+            ("fourth", true),
+        ] {
+            let variant = Variant::parse(&tuning.catalog, name).unwrap();
+            assert_eq!(variant.has_grants(&tuning), has_grants, "{name}");
+        }
+    }
+
+    #[test]
+    fn variants_have_policies_of_granting_of_their_own() {
+        let catalog = Catalog::standard().with_grants("half", "", |_| Half);
+        let parsed = |text: &str| Variant::parse(&catalog, text);
+        let (all, own) = (
+            parsed("v1-inv:all").unwrap(),
+            parsed("v1-inv:half").unwrap(),
+        );
+        assert_eq!((all.name(), own.name()), ("v1-inv:all", "v1-inv:half"));
+        assert_eq!(own.version(), Some(Version::ONE));
+        let served = Serves::parse(&catalog, "wg-ddp:half").unwrap();
+        assert!(matches!(served, Serves::Nfs(wg) if wg.features() == Variant::WgDdp.features()));
+        let grants = |variant: Variant| {
+            let mut options = RdmaOptions::server(rpcrdma_protocols::base());
+            let tuning = Tuning::of(catalog.clone());
+            variant.configure(&mut options, Receives::Usual(4096), &tuning);
+            format!("{:?}", options.grants)
+        };
+        assert_eq!((&*grants(all), &*grants(own)), ("GrantAll", "Half"));
+        assert_eq!(grants(Variant::V1Inv), "GrantAll");
+        let baseline = |among: &[Variant]| Variant::baseline(among).map(Variant::name);
+        assert_eq!(baseline(&[Variant::Wg, own, all]), Some("v1-inv:half"));
+        assert_eq!(baseline(&[own, Variant::V1Inv]), Some("v1-inv:half"));
+        assert_eq!(baseline(&[Variant::Wg]), Some("wg"));
+        let of_wg = ["wg:half", "wg:all"].map(|text| parsed(text).unwrap());
+        assert_eq!(baseline(&of_wg), Some("wg:half"));
+        for (wrong, said) in [
+            ("wg:quarter", "there are: all, half"),
+            ("tcp:half", "of RPC-over-RDMA"),
+            ("v9:half", "no variant \"v9\""),
+        ] {
+            let refused = parsed(wrong).unwrap_err();
+            assert!(refused.contains(said), "{wrong}: {refused}");
+        }
+    }
+
+    #[derive(Debug)]
+    struct Half;
+
+    impl MakeGrantPolicy for Half {
+        fn make(&self, side: Side) -> Box<dyn GrantPolicy> {
+            GrantAll.make(side)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use rpc_transport::rdma::RdmaOptions;
 
-use super::{DISTURBED, Pair, is_simulated, name, rtt};
+use super::{Pair, is_simulated, rtt};
 use crate::interval::EITHER;
 use crate::rows::Row;
 use crate::table;
@@ -10,7 +10,7 @@ use crate::trips;
 use crate::variant::Variant;
 
 /// The length of the receives of Linux, in bytes.
-const LINUX_RECEIVES: u32 = RdmaOptions::DEFAULT_INLINE;
+pub(crate) const LINUX_RECEIVES: u32 = RdmaOptions::DEFAULT_INLINE;
 /// The part of intervals that miss their value by chance.
 const MISSED: f64 = 0.05;
 
@@ -27,7 +27,6 @@ pub(crate) fn legend(rows: &[Row]) -> Vec<String> {
         lines.push(intervals(&pairs, rows));
     }
     lines.extend(trips::remark(rows));
-    lines.extend(disturbed(&pairs));
     lines
 }
 
@@ -40,18 +39,18 @@ fn ways(pairs: &[Pair<'_>], first: &Pair<'_>) -> String {
         _ => "",
     };
     let long = match pairs.iter().any(|pair| pair.v1_long.is_some()) {
-        true => " or as long as version 2's (long)",
+        true => " or of v2-ddp's (long)",
         false => "",
     };
     let v1 = match first.v1.conveyance == Variant::V1Inv.name() {
         // With other receives, it is not what Linux has.
         true if first.v1.conditions.inline_bytes == Some(LINUX_RECEIVES) => {
-            "with remote invalidation, receives like Linux's (not measured; inv)"
+            "remote invalidation, receives of Linux's default (inv; Linux itself was not measured)"
         }
-        true => "with remote invalidation (inv)",
-        false => "without remote invalidation",
+        true => "remote invalidation (inv)",
+        false => "no remote invalidation",
     };
-    format!("v1: RFC 8166 {v1}{long}; v2: version-two-01, a draft of 2016{with}.")
+    format!("v1: RFC 8166, {v1}{long}; v2: version-two-01, a draft of 2016{with}.")
 }
 
 /// Returns what is to be said of rows that are left out, as they send the same messages as version
@@ -71,39 +70,46 @@ fn like_v1(pairs: &[Pair<'_>]) -> Option<String> {
         ratios().max_by(f64::total_cmp)?,
     );
     Some(format!(
-        "No row of {}: sends as {}, {least:.2} to {most:.2} of its time.",
+        "Left out: {}, with the same messages as {} ({least:.2} to {most:.2} times as long).",
         names.join(", "),
         pairs.first()?.v1.conveyance
     ))
 }
 
+/// Returns what the columns of counts and processor time have.
 fn columns(pairs: &[Pair<'_>], first: &Pair<'_>, rows: &[Row]) -> String {
     let shown = || pairs.iter().flat_map(Pair::rows);
     let error = shown()
         .filter_map(|row| row.round_trips_error)
         .max_by(f64::total_cmp);
+    // The conditions have the delays between which that is.
     let trips = error.map_or_else(
         || "round trips".to_owned(),
-        |error| format!("slope of time over RTT (error to {error:.2})"),
+        |error| format!("slope (error to {error:.2})"),
     );
     let link = first.link().filter(|_| first.v1.is_exact());
     let link = link.map_or_else(String::new, |delay| {
         format!(" x RTT {}: over a link with that.", rtt(delay))
     });
+    let device = first.v1.conditions.device_kind;
+    let is_software = device.is_some_and(|kind| kind.contains("software"));
+    let simulated = is_simulated(rows);
     format!(
-        "trips: {trips}. wake: of client/server. reg: by the client for a call; \
-         other buffers before. {}{}.{link}",
-        match is_simulated(rows) {
-            true => "copied B: bytes copied, both ends",
-            false => "CPU: both ends",
+        "trips: {trips}. {}. reg: by the client{}. {}{}.{link}",
+        match simulated {
+            true => "wake c/s: interrupts",
+            false => "wake c/s: over TCP all, over RDMA with a completion",
         },
-        match first
-            .v1
-            .conditions
-            .device_kind
-            .is_some_and(|kind| kind.contains("software"))
-        {
-            true => " and the software adapter",
+        match is_software {
+            true => " (software: nearly free)",
+            false => "",
+        },
+        match simulated {
+            true => "copied B: bytes copied, both ends",
+            false => "CPU: mean, both ends",
+        },
+        match is_software {
+            true => ", RDMA with the software adapter",
             false => "",
         },
     )
@@ -124,28 +130,29 @@ fn intervals(pairs: &[Pair<'_>], rows: &[Row]) -> String {
         .count();
     let missed = (MISSED * count as f64).round();
     let by_chance = match missed >= 1.0 {
-        true => format!("; about {missed} of {count} miss by chance"),
+        true => format!("; by chance, about {missed} of {count} miss the true ratio"),
         false => String::new(),
     };
     let few = match count < shown.len() {
         true => "; ~: too few turns for one",
         false => "",
     };
+    let range = |of: fn(&Row) -> Option<u32>| {
+        let values = || rows.iter().filter_map(of);
+        let (least, most) = (values().min()?, values().max()?);
+        Some(match least == most {
+            true => most.to_string(),
+            false => format!("{least} to {most}"),
+        })
+    };
+    let of = match (range(|row| row.rounds), range(|row| row.turns)) {
+        (Some(rounds), Some(turns)) => {
+            format!("{turns} turns' ratios, 95 % by rank of {rounds} rounds")
+        }
+        _ => "paired turns' ratios, 95 % interval".to_owned(),
+    };
     format!(
-        "{}: median of paired turns' ratios, its 95 % interval within this run; {EITHER}: it has \
-         1{few}{by_chance}.",
+        "{}: median of {of}, not of p50s; {EITHER}: includes 1{few}{by_chance}.",
         table::against(rows),
     )
-}
-
-/// Returns what the mark of disturbed operations means, if there is one.
-fn disturbed(pairs: &[Pair<'_>]) -> Option<String> {
-    let spreads = pairs.iter().filter(|pair| table::is_disturbed(pair.v1));
-    let spreads = spreads.filter_map(|pair| Some((pair.v1.floor_spread?, name(pair.v1))));
-    let (spread, worst) = spreads.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(format!(
-        "{DISTURBED}: other work moved bare TCP beside it by up to {:.0} % ({worst}): repeat when \
-         idle.",
-        spread * 100.0
-    ))
 }

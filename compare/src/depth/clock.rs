@@ -9,7 +9,7 @@ use rpcrdma_programs::workload::{Pace, Prepared, Until, Workload, drive};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::Mounted;
 
-use super::{describe, paces, row};
+use super::{Point, describe, points, row};
 use crate::benchmark_target::{BenchTarget, WARM_UP};
 use crate::interval::Rounds;
 use crate::latency::Latency;
@@ -28,6 +28,8 @@ const FILLED: u64 = 4;
 struct Clients {
     bench: BenchTarget,
     each: Vec<(Mounted, Prepared)>,
+    /// Bytes that the receives of the server have taken at most so far, when it was last asked.
+    receives_taken: Option<u64>,
 }
 
 /// The results of one variant so far.
@@ -52,17 +54,17 @@ pub(crate) fn rows(
     show: &dyn Fn(&dyn std::fmt::Display),
 ) -> Result<(Vec<Row>, String), Failure> {
     let options = setting.options;
-    let paces = paces(options);
+    let points = points(options);
     let mut schedule = Schedule::new(show);
     for op in ops {
-        for &pace in &paces {
-            let what = format_args!("measuring {op}, {}", describe(pace));
+        for &point in &points {
+            let what = format_args!("measuring {op}, {}", describe(point));
             schedule.add_figures(what, options.via.len(), options.time);
         }
     }
     let (mut rows, mut device) = (Vec::new(), None);
     for op in ops {
-        for &pace in &paces {
+        for &point in &points {
             schedule.begin_next();
             // Clients prepare what they need.
             let setting = Setting {
@@ -71,11 +73,11 @@ pub(crate) fn rows(
             };
             let mut all = Vec::new();
             for bench in targets::start_targets(&setting)? {
-                all.push(Clients::new(bench, &setting, &**op)?);
+                all.push(Clients::new(bench, point.clients, &**op)?);
             }
             let name = |clients: &Clients| clients.bench.mounted().reached.device_name();
             device = device.or_else(|| all.iter().find_map(name));
-            rows.extend(measure(&setting, &**op, pace, &mut all)?);
+            rows.extend(measure(&setting, &**op, point, &mut all)?);
         }
     }
     Ok((rows, device.unwrap_or_default()))
@@ -83,27 +85,27 @@ pub(crate) fn rows(
 
 /// Returns when a turn of a client ends. A number of operations that the user gave is exceeded if
 /// it would not keep as many in flight as a row says.
-fn until(options: &Options, pace: Pace) -> Until {
+fn until(options: &Options, Point { clients, pace }: Point) -> Until {
     let least = match pace {
         Pace::InFlight(1) | Pace::Arrivals(_) => 1,
         Pace::InFlight(calls) => FILLED * u64::from(calls),
     };
     match options.count {
-        Some(count) => Until::Count(u64::from(count.div_ceil(ROUNDS * options.clients)).max(least)),
+        Some(count) => Until::Count(u64::from(count.div_ceil(ROUNDS * clients)).max(least)),
         None => Until::Elapsed(options.time / ROUNDS),
     }
 }
 
-/// Measures one operation at one pace. The rows are in the order of the variants.
+/// Measures one operation by some clients at one pace. The rows are in the order of the variants.
 fn measure(
     setting: &Setting<'_>,
     op: &dyn Workload,
-    pace: Pace,
+    point: Point,
     all: &mut [Clients],
 ) -> Result<Vec<Row>, Failure> {
     let options = setting.options;
     let busy = setting.mode.is_busy();
-    let until = until(options, pace);
+    let until = until(options, point);
     let variants = all.iter().map(|clients| clients.bench.variant);
     let baseline = baseline_of(variants);
     let mut tallies: Vec<Tally> = all.iter().map(|_| Tally::default()).collect();
@@ -114,7 +116,7 @@ fn measure(
             if busy {
                 clients.bench.resume()?;
             }
-            let (median, operations) = clients.turn(pace, until, round, tally)?;
+            let (median, operations) = clients.turn(point.pace, until, round, tally)?;
             if busy {
                 clients.bench.pause()?;
             }
@@ -135,7 +137,7 @@ fn measure(
         }
     }
     let rows = all.iter().zip(tallies).map(|(clients, tally)| {
-        let row = row(options, op, pace);
+        let row = row(op, point);
         let counted = clients.bench.counted(tally.did, tally.operations);
         let ops_per_s =
             (tally.operations > 0).then(|| tally.operations as f64 / tally.elapsed.as_secs_f64());
@@ -165,6 +167,7 @@ fn measure(
             // Those of the connection on which the calls were prepared would be among them.
             receive_memory_requester: None,
             receive_memory_responder: None,
+            receives_taken_responder: clients.receives_taken.filter(|_| counted.device.is_some()),
             ..counted
         }
     });
@@ -174,14 +177,15 @@ fn measure(
 impl Clients {
     /// Connects the clients of a benchmark target. What a client needs for its calls is prepared
     /// over the target's own connection.
-    fn new(bench: BenchTarget, setting: &Setting<'_>, op: &dyn Workload) -> Result<Self, Failure> {
-        let each = (0..setting.options.clients).map(|number| {
+    fn new(bench: BenchTarget, count: u32, op: &dyn Workload) -> Result<Self, Failure> {
+        let each = (0..count).map(|number| {
             let mounted = bench.further_client()?;
             Ok((mounted, bench.prepare(op, number)?))
         });
         Ok(Self {
             each: each.collect::<Result<_, Failure>>()?,
             bench,
+            receives_taken: None,
         })
     }
 
@@ -252,12 +256,13 @@ impl Clients {
     /// Returns the usage counters of the clients and of the server.
     fn usage(&mut self) -> Result<Both, Failure> {
         let Both { client, server } = self.bench.usage()?;
+        self.receives_taken = Some(server.receives_taken);
         let each = self.each.iter().map(|(mounted, _)| {
             let reached = &mounted.reached;
             Usage {
-                // That of the process is in the other figure.
+                // Those of the process, and of the loop of all clients, are in the other figure.
                 cpu_ns: 0,
-                ..Usage::now(&reached.counters(), reached.grants_sent())
+                ..Usage::now(&reached.counters(), reached.grants_sent(), 0)
             }
         });
         let client = each.fold(client, |sum, own| sum + own);
@@ -287,13 +292,17 @@ mod tests {
             (Pace::InFlight(64), 256),
             (Pace::Arrivals(100.0), 1),
         ] {
-            assert_eq!(until(&options, pace), Until::Count(count));
+            let point = Point { clients: 1, pace };
+            assert_eq!(until(&options, point), Until::Count(count));
         }
         let more = Options {
             count: Some(9000),
-            clients: 2,
             ..options
         };
-        assert_eq!(until(&more, Pace::InFlight(64)), Until::Count(500));
+        let point = Point {
+            clients: 2,
+            pace: Pace::InFlight(64),
+        };
+        assert_eq!(until(&more, point), Until::Count(500));
     }
 }

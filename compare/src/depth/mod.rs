@@ -25,7 +25,7 @@ const CLIENTS: u32 = 256;
 
 /// Returns whether rows are for several operations in flight, several clients or arrivals.
 pub(crate) fn is_asked_for(options: &Options) -> bool {
-    !options.in_flight.is_empty() || !options.arrivals.is_empty() || options.clients != 1
+    !options.in_flight.is_empty() || !options.arrivals.is_empty() || options.clients != [1]
 }
 
 /// Checks the options, and leaves out of the lists that are used by default what has no such rows.
@@ -70,8 +70,15 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
         DeviceName::Sim => MOST_CLIENTS,
         _ => CLIENTS,
     };
-    if !(1..=most).contains(&options.clients) {
-        let text = format!("--clients: {} is not from 1 to {most}", options.clients);
+    if options.clients.is_empty() {
+        return Err(Failure::usage("--clients: how many?"));
+    }
+    if let Some(clients) = options
+        .clients
+        .iter()
+        .find(|clients| !(1..=most).contains(clients))
+    {
+        let text = format!("--clients: {clients} is not from 1 to {most}");
         return Err(Failure::Usage(text));
     }
     let least = least_rate(options);
@@ -103,7 +110,10 @@ pub(crate) fn prepare(options: &mut Options) -> Result<(), Failure> {
 fn least_rate(options: &Options) -> f64 {
     match (&options.device, options.count) {
         (DeviceName::Sim, _) | (_, Some(_)) => 0.0,
-        _ => f64::from(options.clients * ROUNDS) / options.time.as_secs_f64(),
+        _ => {
+            let clients = options.clients.iter().copied().max().unwrap_or(1);
+            f64::from(clients * ROUNDS) / options.time.as_secs_f64()
+        }
     }
 }
 
@@ -123,48 +133,55 @@ pub(crate) fn check_delayed(
     timed.try_for_each(|(op, p50_us)| network.check(op, p50_us, delay))
 }
 
-/// Returns the paces at which each client begins operations, in the order of rows.
-fn paces(options: &Options) -> Vec<Pace> {
-    let clients = f64::from(options.clients.max(1));
-    if !options.arrivals.is_empty() {
-        let each = options
-            .arrivals
-            .iter()
-            .map(|rate| Pace::Arrivals(rate / clients));
-        return each.collect();
+/// A number of clients, and the pace at which each begins operations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Point {
+    clients: u32,
+    pace: Pace,
+}
+
+/// Returns the numbers of clients with their paces, in the order of rows.
+fn points(options: &Options) -> Vec<Point> {
+    let mut points = Vec::new();
+    for &clients in &options.clients {
+        let rates = options.arrivals.iter();
+        let rates = rates.map(|rate| Pace::Arrivals(rate / f64::from(clients.max(1))));
+        let numbers = options.in_flight.iter().copied().map(Pace::InFlight);
+        let paces: Vec<Pace> = rates.chain(numbers).collect();
+        let paces = match paces.is_empty() {
+            true => vec![Pace::InFlight(1)],
+            false => paces,
+        };
+        points.extend(paces.into_iter().map(|pace| Point { clients, pace }));
     }
-    match options.in_flight.is_empty() {
-        true => vec![Pace::InFlight(1)],
-        false => options
-            .in_flight
-            .iter()
-            .copied()
-            .map(Pace::InFlight)
-            .collect(),
-    }
+    points
 }
 
 /// Returns a row that says what was in flight, and has nothing else.
-fn row(options: &Options, op: &dyn Workload, pace: Pace) -> Row {
+fn row(op: &dyn Workload, Point { clients, pace }: Point) -> Row {
     let (in_flight, arrivals_per_s) = match pace {
         Pace::InFlight(calls) => (Some(calls), None),
-        Pace::Arrivals(rate) => (None, Some(rate * f64::from(options.clients))),
+        Pace::Arrivals(rate) => (None, Some(rate * f64::from(clients))),
     };
     Row {
         op: op.name(),
         size: op.size().map(u64::from),
-        clients: Some(options.clients),
+        clients: Some(clients),
         in_flight,
         arrivals_per_s,
         ..Row::default()
     }
 }
 
-/// Returns a phrase for a pace, for progress messages.
-fn describe(pace: Pace) -> String {
+/// Returns a phrase for progress messages.
+fn describe(Point { clients, pace }: Point) -> String {
+    let each = match clients {
+        1 => String::new(),
+        clients => format!("{clients} clients, each with "),
+    };
     match pace {
-        Pace::InFlight(calls) => format!("{calls} in flight"),
-        Pace::Arrivals(rate) => format!("{rate} arriving per second and client"),
+        Pace::InFlight(calls) => format!("{each}{calls} in flight"),
+        Pace::Arrivals(rate) => format!("{each}{rate} arriving per second"),
     }
 }
 
@@ -190,22 +207,26 @@ mod tests {
         .unwrap();
         assert!(is_asked_for(&asked) && !asked.round_trips);
         assert!(!asked.ops.contains(&OpName::Tree));
-        assert_eq!(paces(&asked), [Pace::InFlight(1), Pace::InFlight(16)]);
+        let paces = [Pace::InFlight(1), Pace::InFlight(16)];
+        assert_eq!(points(&asked), paces.map(|pace| Point { clients: 1, pace }));
+        let asked = prepared(|options| options.clients = vec![1, 64]).unwrap();
+        let pace = Pace::InFlight(1);
+        assert_eq!(
+            points(&asked),
+            [1, 64].map(|clients| Point { clients, pace })
+        );
     }
 
     #[test]
     fn a_rate_is_that_of_all_clients_together() {
         let asked = prepared(|options| {
             options.arrivals = vec![900.0];
-            options.clients = 3;
+            options.clients = vec![3];
         })
         .unwrap();
-        assert_eq!(paces(&asked), [Pace::Arrivals(300.0)]);
-        let row = row(
-            &asked,
-            &rpcrdma_programs::workload::Op::Null,
-            paces(&asked)[0],
-        );
+        let point = points(&asked)[0];
+        assert_eq!(point.pace, Pace::Arrivals(300.0));
+        let row = row(&rpcrdma_programs::workload::Op::Null, point);
         assert_eq!((row.arrivals_per_s, row.in_flight), (Some(900.0), None));
     }
 
@@ -261,17 +282,21 @@ mod tests {
             (
                 refused(|options| {
                     options.arrivals = vec![1000.0, 35.9];
-                    options.clients = 2;
+                    options.clients = vec![1, 2];
                 }),
                 "the least is 36.0",
             ),
-            (refused(|options| options.clients = 0), "from 1 to 256"),
+            (
+                refused(|options| options.clients = vec![0]),
+                "from 1 to 256",
+            ),
+            (refused(|options| options.clients.clear()), "how many"),
             (
                 refused(|options| {
-                    options.clients = 8;
+                    options.clients = vec![1, 128];
                     options.device = DeviceName::Sim;
                 }),
-                "from 1 to 7",
+                "from 1 to 127",
             ),
             (
                 refused(|options| {
@@ -282,7 +307,7 @@ mod tests {
             ),
             (
                 refused(|options| {
-                    options.clients = 2;
+                    options.clients = vec![2];
                     options.ops = vec![OpName::Tree];
                 }),
                 "not with --ops tree",

@@ -8,10 +8,10 @@ use rpcrdma_programs::workload::{Pace, Workload};
 use rpcrdma_setup::{Context, Failure};
 use rpcrdma_sim::{Load, Loaded, Setting, load};
 
-use super::{paces, row};
+use super::{Point, points, row};
 use crate::options::Options;
 use crate::rows::Row;
-use crate::simulated::{compare, conditions, configured};
+use crate::simulated::{compare, conditions, configured, delay_us};
 use crate::variant::Variant;
 
 /// The least number of operations of all clients together. A grant of the working group's version 2
@@ -27,13 +27,13 @@ const TIMES: u64 = 16;
 pub(crate) fn rows(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for op in ops.iter().map(|op| &**op) {
-        for pace in paces(options) {
-            let of_pace = rows.len();
+        for point in points(options) {
+            let Point { clients, pace } = point;
+            let of_point = rows.len();
             for &via in &options.via {
                 let Some(setting) = configured(options, via)? else {
                     continue;
                 };
-                let clients = options.clients;
                 let in_flight = match pace {
                     Pace::InFlight(calls) => u64::from(calls),
                     Pace::Arrivals(_) => TIMES,
@@ -45,10 +45,10 @@ pub(crate) fn rows(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<Vec<R
                     operations: least.max(in_flight * TIMES),
                 };
                 let loaded = load(&setting, op, &asked).context(op)?;
-                let what = filled(row(options, op, pace), via, &loaded);
+                let what = filled(row(op, point), via, &setting, &loaded);
                 rows.push(with_conditions(what, options, &setting));
             }
-            compare(&mut rows[of_pace..], Variant::baseline(&options.via));
+            compare(&mut rows[of_point..], Variant::baseline(&options.via));
         }
     }
     Ok(rows)
@@ -57,14 +57,14 @@ pub(crate) fn rows(options: &Options, ops: &[Arc<dyn Workload>]) -> Result<Vec<R
 fn with_conditions(row: Row, options: &Options, setting: &Setting) -> Row {
     Row {
         device: Some("sim".to_owned()),
-        delay_us: setting.costs.delay.as_secs_f64() * 1e6,
+        delay_us: delay_us(setting),
         conditions: conditions(options, setting),
         ..row
     }
 }
 
 /// Fills in what was measured and counted, for each operation.
-fn filled(row: Row, via: Variant, loaded: &Loaded) -> Row {
+fn filled(row: Row, via: Variant, setting: &Setting, loaded: &Loaded) -> Row {
     let operations = loaded.latencies.len() as f64;
     let each = |count: u64| Some(count as f64 / operations);
     let both = |of: fn(&Counters) -> u64| each(of(&loaded.requester) + of(&loaded.responder));
@@ -97,6 +97,8 @@ fn filled(row: Row, via: Variant, loaded: &Loaded) -> Row {
         grants: loaded.grants.map(|grants| grants.messages),
         grant_interrupts: loaded.grants.map(|grants| grants.interrupts),
         credits: Some(loaded.credits),
+        retransmissions: each(loaded.retransmissions).filter(|_| setting.costs.noise.loss > 0),
+        receives_taken_responder: Some(loaded.receives_taken),
         copied_bytes: both(|counters| counters.copied_bytes),
         wire_bytes: both(|counters| counters.wire_bytes_sent),
         ..row

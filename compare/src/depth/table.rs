@@ -1,73 +1,55 @@
 //! The tables.
 
-use rpcrdma_setup::columns::Table;
-
 use crate::rows::Row;
-use crate::table::{against, count, number, op, ratio, size};
+use crate::table::{
+    AGAINST, CLIENTS, COPIED, CPU, CREDITS, GRANTS, INTERRUPTS, INVALIDATIONS, MIB_PER_S, OP,
+    OPS_PER_S, P50, P99, P999, PACE, READS, RECEIVES, REGISTRATIONS, RESENT, SENDS, SIZE,
+    SYSTEM_CALLS, VIA, WIRE, WRITES, with_columns,
+};
 
-/// Formats the rows as two tables, with a remark on how to read them.
+/// Formats the rows as three tables, with a remark on how to read them.
 pub(crate) fn tables(rows: &[Row]) -> Vec<String> {
+    let times = [
+        OP, SIZE, VIA, CLIENTS, PACE, P50, P99, P999, AGAINST, OPS_PER_S, MIB_PER_S, CPU,
+    ];
+    let messages = [
+        OP,
+        SIZE,
+        VIA,
+        CLIENTS,
+        PACE,
+        CREDITS,
+        SENDS,
+        READS,
+        WRITES,
+        REGISTRATIONS,
+        INVALIDATIONS,
+        GRANTS,
+        RESENT,
+    ];
+    let ([interrupts_c, interrupts_s], [calls_c, calls_s]) = (INTERRUPTS, SYSTEM_CALLS);
+    let work = [
+        OP,
+        SIZE,
+        VIA,
+        CLIENTS,
+        PACE,
+        interrupts_c,
+        interrupts_s,
+        calls_c,
+        calls_s,
+        COPIED,
+        WIRE,
+        RECEIVES,
+    ];
+    let mut parts: Vec<String> = [&times[..], &messages, &work]
+        .map(|columns| with_columns(rows, columns))
+        .to_vec();
     let arrive = rows.iter().any(|row| row.arrivals_per_s.is_some());
-    let pace = match arrive {
-        true => "per s",
-        false => "in flight",
-    };
-    let against = against(rows);
-    let mut times = Table::new(
-        3,
-        [
-            "op", "size", "via", pace, "p50 µs", "p99 µs", "p99.9", &against, "ops/s", "MiB/s",
-            "CPU µs",
-        ],
-    )
-    .narrow();
-    let mut counts = Table::new(
-        3,
-        [
-            "op", "size", "via", pace, "credits", "Sends", "Reads", "Writes", "reg", "inv",
-            "intr c", "intr s", "GRANTs", "copied B", "wire B",
-        ],
-    )
-    .narrow();
-    for row in rows {
-        let pace = || match (row.in_flight, row.arrivals_per_s) {
-            (Some(calls), _) => calls.to_string(),
-            (None, rate) => number(rate),
-        };
-        times.push([
-            op(row),
-            size(row),
-            row.conveyance.into(),
-            pace(),
-            number(row.p50_us),
-            number(row.p99_us),
-            number(row.p999_us),
-            ratio(row.beside_baseline()),
-            number(row.ops_per_s),
-            number(row.mib_per_s),
-            number(row.cpu_us),
-        ]);
-        counts.push([
-            op(row),
-            size(row),
-            row.conveyance.into(),
-            pace(),
-            row.credits
-                .map_or_else(|| "-".to_owned(), |credits| credits.to_string()),
-            count(row.sends),
-            count(row.rdma_reads),
-            count(row.rdma_writes),
-            count(row.registrations),
-            count(row.invalidations),
-            number(row.interrupts_requester),
-            number(row.interrupts_responder),
-            count(row.grants),
-            number(row.copied_bytes),
-            number(row.wire_bytes),
-        ]);
-    }
+    let several = rows.iter().any(|row| row.clients != rows[0].clients);
     let clients = rows.iter().find_map(|row| row.clients).unwrap_or(1);
     let clients = match clients {
+        _ if several => "Each client".to_owned(),
         1 => "One client".to_owned(),
         clients => format!("Each of {clients} clients"),
     };
@@ -79,8 +61,9 @@ pub(crate) fn tables(rows: &[Row]) -> Vec<String> {
         false => format!("{clients} has so many operations in flight."),
     };
     let remark = format!(
-        "{pace}\ncredits: the most that a connection took at a time. Other counts are per operation, \
-         of both\nsides, as in `rpcrdma compare --help`."
+        "{pace}\nreceives: what those of the server took at most. credits: the most that a connection took \
+         at a\ntime. Other counts are per operation, of both sides, as in `rpcrdma compare --help`."
     );
-    vec![times.render(), counts.render(), remark]
+    parts.push(remark);
+    parts
 }

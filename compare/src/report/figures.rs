@@ -108,7 +108,7 @@ pub(crate) fn over_size(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Figu
         baseline.dedup_by(|a, b| a.0 == b.0);
         if baseline.len() > 1 {
             lines.push(Line {
-                name: "bare TCP".to_owned(),
+                name: "TCP baseline".to_owned(),
                 series: 0,
                 dashed: true,
                 points: baseline,

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::answer;
 use crate::interval::{Difference, Shown};
 use crate::json::rows_json;
+use crate::ladders::LadderFigure;
 use crate::receives::sentences;
 use crate::reference::{Changes, Outcome};
 use crate::rows::Row;
@@ -44,6 +45,8 @@ pub struct Report<'a> {
     pub noise: Option<&'a str>,
     /// The changes against an earlier report, if one was given.
     pub changes: Option<&'a Changes>,
+    /// The ladders of the operations, if they were simulated.
+    pub ladders: &'a [LadderFigure],
 }
 
 impl Report<'_> {
@@ -90,7 +93,7 @@ impl Report<'_> {
         section(
             &mut out,
             "Latency over size",
-            "One call at a time. Dashed: as many bytes each way over bare TCP.",
+            "One call at a time. Dashed: as many bytes each way over the TCP baseline.",
             &figures::over_size(&groups, &palette),
         );
         section(
@@ -114,6 +117,7 @@ impl Report<'_> {
             }
         };
         section(&mut out, "Costs", counted, &figures::counts(&groups));
+        out.push_str(&ladders(self.ladders));
         out.push_str(&foot(self.facts, self.rows, &rows_json(self.rows))?);
         Ok(out)
     }
@@ -197,11 +201,11 @@ fn answer(rows: &[Row]) -> String {
 }
 
 /// Formats a table. The first line has the headings, and the first `names` columns have text.
-fn table<const N: usize>(lines: &[[String; N]], names: usize) -> String {
+fn table(lines: &[impl AsRef<[String]>], names: usize) -> String {
     let mut out = String::from("<div class=\"scroll\"><table>\n");
     for (number, line) in lines.iter().enumerate() {
         out.push_str("<tr>");
-        for (column, cell) in line.iter().enumerate() {
+        for (column, cell) in line.as_ref().iter().enumerate() {
             let tag = if number == 0 { "th" } else { "td" };
             let class = match column < names {
                 true => " class=\"name\"",
@@ -229,6 +233,27 @@ fn section(out: &mut String, heading: &str, note: &str, figures: &[Figure]) {
     out.push_str("</div>\n");
 }
 
+/// Formats the ladders. The first one is open.
+fn ladders(figures: &[LadderFigure]) -> String {
+    if figures.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from(
+        "<h2>One call, step by step</h2>\n<p class=\"note\">From the call to its results, to scale. What the \
+         results wait for is thick.</p>\n",
+    );
+    for (number, figure) in figures.iter().enumerate() {
+        let open = if number == 0 { " open" } else { "" };
+        let _ = writeln!(
+            out,
+            "<details{open}><summary>{}</summary>\n<figure>{}</figure></details>",
+            escape(&figure.picture.title),
+            figure.svg()
+        );
+    }
+    out
+}
+
 /// Formats a table of the median latencies of all operations and variants, with ratios to version
 /// 1.
 fn latencies(groups: &[Group<'_>]) -> String {
@@ -240,8 +265,8 @@ fn latencies(groups: &[Group<'_>]) -> String {
     }
     let mut out = String::from(
         "<h2>Median latency, µs</h2>\n<p class=\"note\">In brackets: over that of the baseline (version \
-         1, with remote invalidation if that was measured), taken in each turn by itself, with its \
-         confidence interval of 95 %. If the interval has 1, either can be faster: 1?, which has no \
+         1, with remote invalidation if that was measured, or else the first column), taken in each turn by itself, with its \
+         confidence interval of 95 %. ?: the interval includes 1, so that either can be faster; no \
          colour.</p>\n<div class=\"scroll\"><table>\n<tr><th class=\"name\">operation</th>",
     );
     for name in &variants {
@@ -333,7 +358,7 @@ fn change_table(changes: &Changes) -> String {
 /// Formats a table with every key of every row.
 fn all_rows(rows: &[impl Serialize]) -> serde_json::Result<String> {
     let mut out = String::from(
-        "<h2>All rows</h2>\n<p class=\"note\">The keys are explained in docs/compare.md.</p>\n\
+        "<h2>All rows</h2>\n<p class=\"note\">The keys are explained in docs/compare-rows.md.</p>\n\
          <details><summary>Show</summary><div class=\"scroll\"><table>\n",
     );
     for (number, row) in rows.iter().enumerate() {
@@ -381,6 +406,7 @@ mod tests {
             facts: &[("command", "rpcrdma compare </script>".to_owned())],
             noise: None,
             changes: None,
+            ladders: &[],
         };
         report.render().unwrap()
     }

@@ -96,12 +96,13 @@ impl RunOptions {
     }
 
     /// Returns the transports and variants that are compared by default: TCP, and each version of
-    /// RPC-over-RDMA, with all features.
+    /// RPC-over-RDMA, with all features, and version 1 with receives as long as these have.
     #[must_use]
     pub fn via() -> Vec<Variant> {
         vec![
             Variant::Tcp,
             Variant::V1Inv,
+            Variant::V1Long,
             Variant::V2DdpCont,
             Variant::WgDdp,
         ]
@@ -201,6 +202,7 @@ impl Runs {
             let text = "--run: not with --device sim, where there is nothing to mount";
             return Err(Failure::usage(text));
         }
+        options.tuning.check_measured()?;
         MountOptions::parse(&run.mount_options)
             .map_err(|error| Failure::Usage(error.to_string()))?;
         for option in run.mount_options.split(',') {
@@ -441,7 +443,7 @@ impl MeasuredRuns {
         vec![
             "seconds: from the start of the command to its end, the median of all runs, and the least \
              and the most. x: the time divided by that of version 1, the median of the rounds' \
-             ratios, and the least and the greatest; `1?` where some rounds have it shorter and some \
+             ratios, and the least and the greatest; `?` where some rounds have it shorter and some \
              longer, `~` a ratio of fewer than five. trips: round trips that the command \
              waited for, the slope of its time over added delay. NFS ops, MiB: calls of the mount, and \
              the bytes of calls and replies. Reads, Writes, reg: RDMA Reads and Writes, and memory \

@@ -197,7 +197,11 @@ pub(crate) fn serve(attach: &Attach, catalog: &Catalog) -> Result<(), Failure> {
 
 fn usage(reached: &Reached, copies: &Copies) -> MountUsage {
     let stats = reached.client.stats();
-    let mut process = Usage::now(&reached.counters(), reached.grants_sent());
+    let mut process = Usage::now(
+        &reached.counters(),
+        reached.grants_sent(),
+        reached.runtime.system_calls(),
+    );
     process.copied_bytes += copies.bytes();
     MountUsage {
         process,

@@ -364,7 +364,7 @@ fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
     let (least, most) = (row.baseline_ratio_min?, row.baseline_ratio_max?);
     let none = match (least..=most).contains(&1.0) {
         _ if !row.has_interval() => ", too few runs for an interval",
-        true => ", so no difference can be told",
+        true => ", which includes 1",
         false => "",
     };
     Some(format!(
@@ -484,12 +484,9 @@ pub(crate) mod tests {
         assert!(sentences(&[]).is_empty());
         let mut noise = two();
         noise[1].baseline_ratio_max = Some(1.1);
-        assert_eq!(cells(&noise)[2][4], "1? (0.50-1.10)");
+        assert_eq!(cells(&noise)[2][4], "0.50? (0.50-1.10)");
         let said = sentences(&noise).concat();
-        assert!(
-            said.contains("(0.50 to 1.10, so no difference can be told)"),
-            "{said}"
-        );
+        assert!(said.contains("(0.50 to 1.10, which includes 1)"), "{said}");
         let mut few = two();
         few[1].runs = 4;
         assert_eq!(cells(&few)[2][4], "~0.50");
@@ -516,10 +513,10 @@ pub(crate) mod tests {
         );
     }
 
-    /// docs/compare.md must have a line for each key, and none for a key that does not exist.
+    /// docs/compare-run.md must have a line for each key, and none for a key that does not exist.
     #[test]
     fn every_key_of_the_json_is_documented() {
         let json = serde_json::to_value(&two()[0]).unwrap();
-        crate::rows::tests::assert_documented(&json, crate::rows::tests::Part::Runs);
+        crate::rows::tests::assert_documented(&json, crate::rows::tests::RUNS);
     }
 }
