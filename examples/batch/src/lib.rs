@@ -1,36 +1,21 @@
-//! An example extension of both versions 2 of RPC-over-RDMA, built step by step in docs/tutorial.md:
-//! several small RPC messages in one transmission (rtissues-01, section 4), so that one Send suffices
-//! for all of them.
+//! An example extension of both versions 2 of RPC-over-RDMA: several small RPC messages in one
+//! transmission (rtissues-01, section 4), so that one Send suffices for all of them.
 //!
 //! The messages follow one header, back to back. The header lists their lengths. By a property, the
 //! receiver announces how many messages it accepts in one transmission. What becomes of credits, XIDs
 //! and invalidation is said in [`rpcrdma_extension::Batch`]'s module: the engine does it.
-//!
-//! [`extend`] adds the extension to what a client or a server speaks:
-//!
-//! ```
-//! use rpcrdma_connection::{Config, Connection};
-//!
-//! let protocols = batch::extend(rpcrdma_protocols::base(), 64);
-//! let client = Connection::new(Config::client(rdma::Pool::new(1 << 20), protocols));
-//!
-//! // The header lists the lengths of the messages.
-//! let fields = batch::encode(&[40, 40]);
-//! assert_eq!(batch::decode(&fields, 8)?, [40, 40]);
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! ```
 
 #![forbid(unsafe_code)]
 
 use std::iter;
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::Message;
-use rpcrdma_chunks::{CallChunks, Direction, Malformed, Reader};
+use onc_rpc::{Message, peek_start};
+use rpcrdma_chunks::{Direction, Malformed, Reader};
 use rpcrdma_connection::{Protocols, Version};
 use rpcrdma_extension::{
-    Batch, Batching, Extension, Fields, IncomingCall, IncomingReply, Outbox, PeerError, Property,
-    ReceivedMessage, Refusal, SmallMessages, Transferred, Transmission, made_by,
+    Batch, Batching, Extension, Fields, Outbox, PeerError, Property, ReceivedMessage, Refusal,
+    SmallMessages, Transferred, Transmission, made_by,
 };
 
 /// The operation of version 2 of 2016, and the header type of that of the working group: from the range
@@ -74,13 +59,9 @@ fn read(fields: &mut Reader<'_>, most: u32) -> Result<Vec<u32>, Malformed> {
 #[must_use]
 pub fn extend(protocols: Protocols, takes: u32) -> Protocols {
     // The first counts calls, and the second messages.
-    let versions = [(Version::TWO, true), (Version::TWO_WG, false)];
-    versions
-        .into_iter()
-        .fold(protocols, |protocols, (version, counts_calls)| {
-            let batches = Batches::new(takes, counts_calls);
-            protocols.with(version, made_by(move |_| Box::new(batches)))
-        })
+    let make = |counts_calls| made_by(move |_| Box::new(Batches::new(takes, counts_calls)));
+    let protocols = protocols.with(Version::TWO, make(true));
+    protocols.with(Version::TWO_WG, make(false))
 }
 
 /// One end's state on one connection.
@@ -104,47 +85,32 @@ impl Batches {
     }
 
     /// Returns the messages that arrived: the direction of all, and each with its XID.
-    fn parts(&self, it: &ReceivedMessage<'_>) -> Result<(u32, Vec<(u32, Bytes)>), Malformed> {
+    fn parts(
+        &self,
+        it: &ReceivedMessage<'_>,
+    ) -> Result<(Direction, Vec<(u32, Message)>), Malformed> {
         let (lengths, at) = it.read(|fields| read(fields, self.takes))?;
-        let mut payload = rest(it.message, at);
-        let direction = word(&payload, 1).ok_or(Malformed::Truncated)?;
-        if direction > Direction::Reply.number() {
-            return Err(Malformed::Rule("a batch has neither calls nor replies"));
-        }
-        let mut parts = Vec::new();
+        // Headers of the working group's version have no direction.
+        let told = matches!(it.fields, Fields::Delimited { .. }).then_some(it.direction.number());
+        let (mut payload, mut parts, mut direction) = (it.rest(at), Vec::new(), told);
         for length in lengths {
             let length = length as usize;
             if length < SHORTEST || !length.is_multiple_of(4) || length > payload.len() {
                 return Err(Malformed::Rule("a message of a batch has a wrong length"));
             }
-            let message = payload.split_to(length);
-            if word(&message, 1) != Some(direction) {
+            let message = Message::from_payload(payload.split_to(length));
+            let (xid, kind) = peek_start(&message).ok_or(Malformed::Truncated)?;
+            if *direction.get_or_insert(kind) != kind {
                 return Err(Malformed::Rule("a batch has calls and replies"));
             }
-            parts.extend(word(&message, 0).map(|xid| (xid, message)));
+            parts.push((xid, message));
         }
-        // Headers of the working group's version have no direction.
-        let told = matches!(it.fields, Fields::Delimited { .. }).then_some(it.direction.number());
-        if !payload.is_empty() || parts.is_empty() || told.is_some_and(|told| told != direction) {
-            return Err(Malformed::Rule("a batch is not what follows it"));
+        let mut directions = [Direction::Call, Direction::Reply].into_iter();
+        match directions.find(|it| direction == Some(it.number())) {
+            Some(direction) if payload.is_empty() && !parts.is_empty() => Ok((direction, parts)),
+            _ => Err(Malformed::Rule("a batch is not what follows it")),
         }
-        Ok((direction, parts))
     }
-}
-
-fn word(message: &Bytes, index: usize) -> Option<u32> {
-    let bytes = message.get(4 * index..)?.first_chunk()?;
-    Some(u32::from_be_bytes(*bytes))
-}
-
-/// Returns the bytes after the header. They are in one piece, unless this end has receive buffers
-/// of several segments.
-fn rest(message: &[Bytes], at: usize) -> Bytes {
-    if let [message] = message {
-        return message.slice(at.min(message.len())..);
-    }
-    let mut joined: BytesMut = message.iter().flatten().copied().collect();
-    joined.split_off(at.min(joined.len())).freeze()
 }
 
 impl Extension for Batches {
@@ -165,35 +131,18 @@ impl Extension for Batches {
     }
 
     fn property_received(&mut self, property: &Property, _: &mut Outbox<'_>) {
-        if let (XCHAR_BATCHMAX, Some(takes)) = (property.id, word(&property.value, 0)) {
-            self.peer_takes = takes.clamp(DEFAULT_MAX, MOST);
+        let takes = property.value.first_chunk();
+        if let (XCHAR_BATCHMAX, Some(takes)) = (property.id, takes) {
+            self.peer_takes = u32::from_be_bytes(*takes).clamp(DEFAULT_MAX, MOST);
         }
     }
 
     fn received(&mut self, it: &ReceivedMessage<'_>, out: &mut Outbox<'_>) -> Result<(), Refusal> {
         let (direction, parts) = self.parts(it)?;
         for (at, (xid, message)) in parts.into_iter().enumerate() {
-            let (credits, message) = (it.credits, Message::from_payload(message));
-            out.transferred(match direction == Direction::Call.number() {
-                true => Transferred::BaseCall {
-                    call: IncomingCall {
-                        xid,
-                        requested: credits,
-                        transmissions: u32::from(self.counts_calls || at == 0),
-                        message,
-                        chunks: CallChunks::default(),
-                        context: Box::new(()),
-                    },
-                    handle: None,
-                },
-                false => Transferred::AnyReply(IncomingReply {
-                    xid,
-                    granted: credits,
-                    transmissions: 1,
-                    message,
-                    writes: Default::default(),
-                }),
-            });
+            let credits = u32::from(self.counts_calls || at == 0);
+            let part = Transferred::plain(direction, xid, it.credits, credits, message);
+            out.transferred(part);
         }
         Ok(())
     }
@@ -214,13 +163,10 @@ impl Batching for Batches {
                 break;
             }
             lengths.push(length);
-            message
-                .payload()
-                .iter()
-                .for_each(|piece| payload.extend_from_slice(piece));
+            let pieces = message.payload().iter();
+            pieces.for_each(|piece| payload.extend_from_slice(piece));
         }
-        let count = lengths.len();
-        let payload = iter::once(payload.freeze()).collect();
+        let (count, payload) = (lengths.len(), iter::once(payload.freeze()).collect());
         // A single message needs no batch.
         (count > 1).then(|| Batch {
             count,

@@ -1,8 +1,6 @@
 //! The `rpcrdma` command with batches: `--features batch` at clients and servers, `--via wg+batch`,
 //! `sim --with batch`.
 
-#![forbid(unsafe_code)]
-
 use std::process::ExitCode;
 
 use rpcrdma::Program;
@@ -12,9 +10,7 @@ const TAKES: u32 = 64;
 
 fn main() -> ExitCode {
     let help = "several small messages in one transmission";
-    Program::standard()
-        .feature("batch", help, |protocols, _| {
-            batch::extend(protocols, TAKES)
-        })
-        .run(std::env::args_os())
+    let add = |protocols, _: &_| batch::extend(protocols, TAKES);
+    let program = Program::standard().feature("batch", help, add);
+    program.run(std::env::args_os())
 }

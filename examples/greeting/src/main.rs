@@ -19,7 +19,7 @@ fn main() -> ExitCode {
                 protocols.with(Version::TWO_WG, Arc::new(Greeting { length }))
             },
         )
-        .grants("half", "half of that", Half)
+        .grants("half", "half of that", |_| Half)
         .workload(Greet)
         .run(std::env::args_os())
 }

@@ -1,13 +1,14 @@
 //! A program of one procedure, which greets back.
 
-use onc_rpc::{AcceptStatus, Encoder, Message};
+use onc_rpc::{AcceptStatus, Encoder};
 use rpc_transport::{
-    Call, ErrorReply, ProgramVersions, Reply, ReplyRoom, Request, Service, ServiceOutcome,
+    Call, ErrorReply, Procedures, ProgramVersions, Reply, ReplyRoom, Request, Service,
+    ServiceOutcome,
 };
 use rpcrdma_programs::workload::{Calls, Failed, Prepare, Server, Workload};
 
-/// The number of the program, from the range that needs no assignment (RFC 5531, section 8.3).
-const PROGRAM: u32 = 0x2000_00a0;
+/// The number of the program is from the range that needs no assignment (RFC 5531, section 8.3).
+const PROGRAM: ProgramVersions = ProgramVersions::only(0x2000_00a0, 1);
 /// The number of its procedure.
 const GREET: u32 = 1;
 
@@ -21,7 +22,7 @@ impl Workload for Greet {
     }
 
     fn service(&self) -> Option<Box<dyn Service>> {
-        Some(Box::new(*self))
+        Some(Box::new(Procedures::new(PROGRAM, greet)))
     }
 
     fn prepare<'a>(&'a self, _: Server<'a>) -> Prepare<'a> {
@@ -37,16 +38,7 @@ impl Calls for Greet {
     fn call(&self, number: u64) -> Call {
         let mut args = Encoder::new();
         args.u32(number as u32 & 0xffff);
-        Call {
-            prog: PROGRAM,
-            vers: 1,
-            proc: GREET,
-            args: args.finish(),
-            reply: ReplyRoom {
-                payload: 4,
-                ..ReplyRoom::default()
-            },
-        }
+        Call::new(PROGRAM, GREET, args.finish(), ReplyRoom::new(4, []))
     }
 
     fn check(&self, number: u64, reply: &Reply) -> Result<(), Failed> {
@@ -57,37 +49,15 @@ impl Calls for Greet {
     }
 }
 
-impl Service for Greet {
-    fn programs(&self) -> &[ProgramVersions] {
-        &[ProgramVersions {
-            prog: PROGRAM,
-            low: 1,
-            high: 1,
-        }]
-    }
-
-    fn call(&mut self, request: Request) -> ServiceOutcome {
-        ServiceOutcome::Done(match request.proc {
-            // Every program has this procedure, which does nothing (RFC 5531, section 12.1).
-            0 => Ok(Message::default()),
-            GREET => greet(&request),
-            _ => Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail)),
-        })
-    }
-
-    /// A greeting may be answered twice.
-    fn remember_reply(&self, _: u32, _: u32, _: u32) -> bool {
-        false
-    }
-}
-
 /// Executes the procedure.
-fn greet(request: &Request) -> Result<Message, ErrorReply> {
-    let garbage = |_| ErrorReply::Accepted(AcceptStatus::GarbageArgs);
+fn greet(request: &Request) -> Result<ServiceOutcome, ErrorReply> {
+    if request.proc != GREET {
+        return Err(ErrorReply::Accepted(AcceptStatus::ProcUnavail));
+    }
     let mut args = request.args();
-    let number = args.u32().map_err(garbage)?;
-    args.finish().map_err(garbage)?;
+    let number = args.u32()?;
+    args.finish()?;
     let mut answer = Encoder::new();
     answer.u32(number.wrapping_add(1));
-    Ok(answer.finish())
+    Ok(ServiceOutcome::Done(Ok(answer.finish())))
 }

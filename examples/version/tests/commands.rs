@@ -94,6 +94,46 @@ fn compare_has_its_row_by_the_clock_and_in_the_simulation() {
     }
 }
 
+/// Returns whether a capture has an RPC call of NFS in a message of this version: the header begins
+/// with the XID of the call and the version.
+fn has_call(captured: &[u8], version: u32) -> bool {
+    let call = [0, 2, 100_003].map(u32::to_be_bytes).concat();
+    let mut calls = captured.windows(call.len()).enumerate();
+    calls.any(|(at, bytes)| {
+        bytes == call && at >= 80 && {
+            let xid = &captured[at - 4..at];
+            let header = [xid, &version.to_be_bytes()].concat();
+            let before = &captured[at - 80..at - 4];
+            before.windows(header.len()).any(|window| window == header)
+        }
+    })
+}
+
+/// Clients of many seeds may choose, and ask for it first. Most servers accept it.
+#[test]
+fn seeds_speak_it() {
+    let name = format!("third-{}.pcapng", std::process::id());
+    let capture = std::env::temp_dir().join(name);
+    let path = capture.to_str().unwrap();
+    let spoken = (0..32).filter(|seed| {
+        said(&["sim", "--seed", &seed.to_string(), "--capture", path]);
+        let captured = std::fs::read(&capture).unwrap();
+        std::fs::remove_file(&capture).unwrap();
+        has_call(&captured, 3)
+    });
+    let spoken = spoken.count();
+    assert!((5..30).contains(&spoken), "{spoken}");
+    for (words, versions) in [
+        (&[][..], "version 2"),
+        (&["--rpcrdma", "third"], "version third"),
+    ] {
+        let all = said(&[&["sim", "--seeds", "0..200"], words].concat());
+        assert!(all.contains(&format!("\n{versions}")), "{all}");
+        assert!(all.ends_with("\nno violation\n"), "{all}");
+    }
+    assert!(said(&["sim", "--help"]).contains("third"));
+}
+
 #[test]
 fn options_know_it_by_its_name() {
     let refused = run(&["ping", "-o", "rpcrdma=fourth", "localhost"]);
