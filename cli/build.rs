@@ -34,7 +34,7 @@ fn main() {
             println!("cargo::rustc-env=RPCRDMA_COMMIT={commit}");
             println!("cargo::rustc-env=RPCRDMA_VERSION={version} (commit {commit})");
         }
-        None => println!("cargo::rustc-env=RPCRDMA_VERSION={version}"),
+        None => println!("cargo::rustc-env=RPCRDMA_VERSION={version} (commit unknown)"),
     }
 }
 

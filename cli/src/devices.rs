@@ -39,8 +39,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let mut entries = vec![iwarp()?];
     entries.extend(found.devices.iter().map(|device| verbs(device, &found)));
     if args.json {
-        let text = serde_json::to_string_pretty(&as_json(&entries, &found));
-        return output::line(text.map_err(Failure::work)?);
+        return output::json(&as_json(&entries, &found));
     }
     output::line(table(&entries))?;
     let usable = entries

@@ -2,6 +2,7 @@
 
 use nfs_binding::client::AttachOptions;
 use rpc_transport::rdma::ConsideredMode;
+use rpcrdma_ladder::{Ladder, Picture, Style, TextOptions, svg, text};
 use rpcrdma_programs::workload::{Op, Workload};
 use rpcrdma_protocols::RoundTripFeatures;
 use rpcrdma_setup::access::Access;
@@ -11,9 +12,9 @@ use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use rpcrdma_setup::units::show_size;
 use rpcrdma_setup::{Context, Failure};
-use rpcrdma_sim::{Setting, consider};
+use rpcrdma_sim::{Setting, consider, ladder};
 
-use crate::args::ExplainArgs;
+use crate::args::{ExplainArgs, LadderForm};
 use crate::output;
 
 /// Explains each operation.
@@ -21,12 +22,20 @@ use crate::output;
 /// # Errors
 /// An option cannot be used here, or an operation cannot be transferred.
 pub(crate) fn run(args: &ExplainArgs, catalog: &Catalog) -> Result<(), Failure> {
+    if args.mount.trace.trace.is_some() {
+        return Err(Failure::usage("--trace: explain makes no calls"));
+    }
     let access = args.mount.planned(catalog)?;
     let tuning = args.mount.tuning.tuning(catalog)?;
     let (setting, costs) = setting(args, &access, &tuning)?;
+    let limited = |asked: Op| asked.limited(access.mount.attach.rsize, access.mount.attach.wsize);
+    if args.ladder == Some(LadderForm::Svg) {
+        let picture = picture(&setting, &costs, args.ops.iter().map(|op| limited(*op)))?;
+        return output::line(svg(&picture, Style::Screen).trim_end());
+    }
     output::line(costs.table())?;
     for (index, &asked) in args.ops.iter().enumerate() {
-        let op = asked.limited(access.mount.attach.rsize, access.mount.attach.wsize);
+        let op = limited(asked);
         let ways = consider(&setting, &op).context(op)?;
         if index > 0 {
             output::line("")?;
@@ -55,7 +64,38 @@ pub(crate) fn run(args: &ExplainArgs, catalog: &Catalog) -> Result<(), Failure> 
             output::line(line)?;
         }
     }
+    if args.ladder.is_some() {
+        let picture = picture(&setting, &costs, args.ops.iter().map(|op| limited(*op)))?;
+        output::line("")?;
+        output::line(text(&picture, &TextOptions::default()).trim_end())?;
+    }
     Ok(())
+}
+
+/// Performs the operations in a simulation with these costs, and draws them side by side.
+fn picture(
+    setting: &Setting,
+    costs: &Costs,
+    ops: impl Iterator<Item = Op>,
+) -> Result<Picture, Failure> {
+    let setting = setting.priced(&costs.model());
+    let mut ladders = Vec::new();
+    for op in ops {
+        let (_, drawn) = ladder(&setting, &op).context(op)?;
+        ladders.push(Ladder {
+            name: op.to_string(),
+            ..drawn
+        });
+    }
+    Ok(Picture {
+        title: format!("Version {} of RPC-over-RDMA", setting.version),
+        ladders,
+        notes: vec![
+            "A simulation with the costs of `explain`, one call at a time. Time runs downwards, until the \
+             client has the results."
+                .to_owned(),
+        ],
+    })
 }
 
 /// Returns the simulated client and server with these options. The server supports all features
@@ -111,7 +151,7 @@ fn setting(
         Ok(class) => access.costs.clone().or_of(&class),
         // The table says where each cost comes from, and another machine may have the device.
         Err(failure) => {
-            output::complain(format_args!("note: default costs are shown: {failure}"));
+            output::remark(format_args!("default costs are shown: {failure}"));
             access.costs.clone()
         }
     };

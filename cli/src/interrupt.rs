@@ -150,9 +150,10 @@ fn ignored(status: &str) -> u64 {
 }
 
 /// Ends the process like the signal's default action, so that its parent (such as a shell in a
-/// loop) sees the signal. A capture is completed first.
+/// loop) sees the signal. A capture or a trace is completed first.
 pub(crate) fn die(signal: i32) {
     crate::capture::finish();
+    crate::trace::finish();
     // This cannot fail for valid signals. If it did, the exit status would show the signal.
     if emulate_default_handler(signal).is_err() {
         std::process::exit(128 + signal);

@@ -2,7 +2,7 @@
 //! extension, a version, a policy of granting credits, settings.
 //!
 //! The command itself is [`Program::standard`] and no more. A program that adds something has the same
-//! commands, all of which know it: `serve`, `ping`, `put`, `get` and the others that reach a server,
+//! commands, all of which know it: `serve`, `ping`, `load`, `put`, `get` and the others that reach a server,
 //! `mount`, `compare` by the clock and in the simulation, `explain`, `sim`. What options do with it:
 //!
 //! | added | option |
@@ -11,7 +11,7 @@
 //! | [`Program::grants`] | `--credits mine` |
 //! | [`Program::version`] | `-o rpcrdma=mine`, `serve --rpcrdma mine` |
 //! | [`Program::setting`] | `--set mine=VALUE`, beside those that `--set help` lists |
-//! | [`Program::workload`] | `compare --ops mine`, `serve --program mine` |
+//! | [`Program::workload`] | `compare --ops mine`, `load --ops mine`, `serve --program mine` |
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -36,7 +36,7 @@
 //!
 //! fn main() -> ExitCode {
 //!     Program::standard()
-//!         .grants("half", "half of that", Half)
+//!         .grants("half", "half of that", |_| Half)
 //!         .run(std::env::args_os())
 //! }
 //! ```
@@ -53,22 +53,33 @@ mod compare;
 mod devices;
 mod explain;
 mod files;
+mod gateway;
+mod granted;
 mod interrupt;
+mod ladder;
+mod lint;
+mod load;
 mod logging;
+mod manual;
+mod metrics;
 mod mount;
 mod output;
 mod ping;
 mod progress;
 mod serve;
 mod sim;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+pub use rdma::Time;
 pub use rpc_transport::Service;
-pub use rpc_transport::rdma::{Demand, GrantEvent, GrantPolicy, MakeGrantPolicy, Version};
+pub use rpc_transport::rdma::{
+    AskAgain, Demand, GrantEvent, GrantPolicy, MakeGrantPolicy, Version,
+};
 pub use rpcrdma_programs::workload::Workload;
 pub use rpcrdma_protocols::{Dialect, Protocols, Side};
 pub use rpcrdma_setup::settings::{Effect, Setting, Settings, Unit};
@@ -95,7 +106,7 @@ impl Program {
     /// Returns the command as it is.
     #[must_use]
     pub fn standard() -> Self {
-        let catalog = Catalog::standard();
+        let catalog = rpcrdma_compare::catalog();
         Self { catalog }
     }
 
@@ -113,15 +124,16 @@ impl Program {
         Self { catalog }
     }
 
-    /// Adds a policy of granting credits with this name.
+    /// Adds a policy of granting credits with this name. `policy` returns it for one end whose options
+    /// name it, with the settings of that end.
     #[must_use]
-    pub fn grants(
+    pub fn grants<P: MakeGrantPolicy + 'static>(
         self,
         name: &'static str,
         help: &'static str,
-        policy: impl MakeGrantPolicy + 'static,
+        policy: impl Fn(&Settings) -> P + Send + Sync + 'static,
     ) -> Self {
-        let catalog = self.catalog.with_grants(name, help, Arc::new(policy));
+        let catalog = self.catalog.with_grants(name, help, policy);
         Self { catalog }
     }
 
@@ -133,7 +145,7 @@ impl Program {
         Self { catalog }
     }
 
-    /// Adds a setting. A feature reads its value from the [`Settings`] that it is given.
+    /// Adds a setting. A feature or a policy reads its value from the [`Settings`] that it is given.
     #[must_use]
     pub fn setting(self, setting: &'static Setting) -> Self {
         let catalog = self.catalog.with_setting(setting);
@@ -155,13 +167,16 @@ impl Program {
         let checked = self.catalog.check().and_then(|()| self.check_names());
         let words = mount::arguments(args.into_iter());
         let cli = Cli::parse_with(&self.catalog, &words);
+        if cli.quiet {
+            output::be_quiet();
+        }
         // Before anything is written: the log of a server or of a mount may itself be beyond the limit.
         let survives = interrupt::survive_file_size_limit();
         // Warnings of simulated hosts are not warnings to the user.
         if cli.verbose > 0 || !matches!(cli.command, Command::Sim(_)) {
             // The log of a server or of a background mount may be read days later.
             let timed = match &cli.command {
-                Command::Serve(_) => true,
+                Command::Serve(_) | Command::Gateway(_) => true,
                 Command::Mount(args) => args.background && args.log.is_some(),
                 _ => false,
             };
@@ -170,11 +185,13 @@ impl Program {
         let ready = checked.and(survives);
         let result = ready.and_then(|()| self.perform(&cli, &words));
         let captured = capture::finish();
+        let captured = trace::finish() && captured;
         match result {
             Ok(()) if captured => ExitCode::SUCCESS,
             Ok(()) => ExitCode::FAILURE,
             Err(failure) => {
                 capture::remove_empty();
+                trace::remove_empty();
                 if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {
                     output::complain(&failure);
                 }
@@ -212,13 +229,19 @@ impl Program {
         let (catalog, verbose) = (&self.catalog, cli.verbose > 0);
         match &cli.command {
             Command::Compare(args) => compare::run(args, catalog),
+            Command::CompareServer(args) => compare::server::run(args),
             Command::Explain(args) => explain::run(args, catalog),
+            Command::Ladder(args) => ladder::run(args),
+            Command::Lint(args) => lint::run(args),
             Command::Sim(args) => sim::run(args, catalog, &program_name(words)),
             Command::Serve(args) => serve::run(args, catalog),
+            Command::Gateway(args) => gateway::run(args, catalog),
             Command::Devices(args) => devices::run(args),
             Command::Mount(args) => mount::mount(args, catalog, words, verbose),
             Command::Umount(args) => mount::umount(args),
+            Command::Mountstats(args) => metrics::mountstats(args),
             Command::Ping(args) => ping::run(args, catalog, verbose),
+            Command::Load(args) => load::run(args, catalog),
             Command::Exports(args) => files::exports(args, catalog),
             Command::Ls(args) => files::ls(args, catalog),
             Command::Stat(args) => files::stat(args, catalog),
@@ -227,6 +250,8 @@ impl Program {
             Command::Put(args) => files::put(args, catalog),
             Command::Rm(args) => files::rm(args, catalog),
             Command::Mkdir(args) => files::mkdir(args, catalog),
+            Command::Completions(args) => manual::completions(args, catalog, &program_name(words)),
+            Command::Man(args) => manual::man(args, catalog, &program_name(words)),
             Command::CompareChild(args) => rpcrdma_compare::serve_child(&args.served, catalog),
         }
     }
@@ -272,6 +297,19 @@ mod tests {
         }
         let other = Program::standard().workload(Named("writes"));
         other.check_names().unwrap();
+    }
+
+    /// The second command finds the subscriber of the first one.
+    #[test]
+    fn a_process_runs_several_commands() {
+        for words in [
+            "rpcrdma compare --device sim --ops null --via wg",
+            "rpcrdma explain null",
+        ] {
+            let words = words.split(' ').map(OsString::from);
+            let status = Program::standard().run(words);
+            assert_eq!(format!("{status:?}"), format!("{:?}", ExitCode::SUCCESS));
+        }
     }
 
     #[test]

@@ -18,7 +18,9 @@ use std::thread::JoinHandle;
 
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_mount::{MountError, Options, Umount};
+use onc_rpc::AUTH_SYS;
 use rpc_transport::limits::raise_descriptors;
+use rpcrdma_metrics::mountstats::Header;
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::fuse::fuse_options;
@@ -27,7 +29,7 @@ use rpcrdma_setup::{Context, Failure};
 use std::time::Duration;
 
 use crate::args::{MountCommandArgs, UmountArgs};
-use crate::{client_capture, interrupt, output};
+use crate::{client_capture, interrupt, metrics, output};
 
 /// The line by which the process in the background reports that the export is mounted.
 const MOUNTED: &str = "mounted";
@@ -115,8 +117,11 @@ pub(crate) fn mount(
     if options.split(',').any(|option| option == "remount") {
         return remount(args, &options);
     }
-    let url = NfsUrl::from_source(&args.url);
-    let url = url.context(&args.url).map_err(usage)?;
+    let url = args
+        .url
+        .parse::<NfsUrl>()
+        .context(&args.url)
+        .map_err(usage)?;
     match args.foreground || args.background {
         true => serve(args, catalog, &url, verbose),
         false => in_background(words),
@@ -127,8 +132,8 @@ pub(crate) fn mount(
 fn remount(args: &MountCommandArgs, options: &str) -> Result<(), Failure> {
     let (changes, left) = rpcrdma_setup::remount::changes(options);
     if !left.is_empty() {
-        output::complain(format_args!(
-            "note: remount leaves {} as mounted; it changes ro, rw, suid, dev, exec, symfollow, sync and their opposites",
+        output::remark(format_args!(
+            "remount leaves {} as mounted; it changes ro, rw, suid, dev, exec, symfollow, sync and their opposites",
             left.join(",")
         ));
     }
@@ -161,7 +166,7 @@ fn in_background(words: &[OsString]) -> Result<(), Failure> {
     let unread = "cannot read what the process in the background says";
     let said = wait_until_mounted(&mut child).context(unread)?;
     if !said.remarks.is_empty() {
-        output::note(said.remarks.trim_end());
+        output::tell(said.remarks.trim_end());
     }
     if said.mounted {
         return Ok(());
@@ -221,7 +226,7 @@ fn serve(
     // Each connection takes descriptors (`nconnect=`); open files take none.
     let (descriptors, raised) = raise_descriptors();
     tracing::debug!(descriptors, ?raised, "limit on open files");
-    let mut access = args.mount.access(catalog)?;
+    let mut access = args.mount.access_of_mount(catalog)?;
     access.give_up_after = Some(match access.mount.hard {
         true => FOR_EVER,
         // As long as the retransmissions of one call take.
@@ -246,6 +251,8 @@ fn serve(
         None => interrupt::die(signal),
     })?;
     client_capture::open(&mut access, &args.capture)?;
+    let metrics = metrics::listener(args.metrics.metrics)?;
+    let scraped = metrics.as_ref().map(metrics::where_they_are).transpose()?;
     let reached = access.mount(url)?;
     let runtime = &reached.reached.runtime;
     let root = runtime.block_on(reached.mount.resolve(&reached.path, Follow::Yes));
@@ -254,9 +261,29 @@ fn serve(
     let mounted = nfs_mount::mount(&reached.mount, root, pool, &args.mount_point, &options);
     let mounted = mounted.map_err(Failure::work)?;
     MOUNT_POINT.get_or_init(|| mounted.path().to_owned());
+    let mode = if options.read_only { "ro" } else { "rw" };
+    let limits = reached.mount.limits();
+    let header = Header {
+        source: options.source.clone(),
+        directory: mounted.path().display().to_string(),
+        options: format!("{mode},{}", in_use(&reached, &access.mount)),
+        flavor: AUTH_SYS,
+        write_multiple: limits.write_multiple,
+        list: limits.list,
+        ..Header::default()
+    };
+    let observer = reached.reached.observer();
+    let endpoint = metrics::of_mount(metrics, &mounted, header, observer)?;
+    // Where the one who has started this process still reads.
+    if let Some(scraped) = scraped {
+        output::note(scraped);
+    }
     // Before the process in the background leaves the terminal.
     if verbose {
-        output::note(in_use(&reached, &access.mount));
+        output::note(format_args!(
+            "options in use: {}",
+            in_use(&reached, &access.mount)
+        ));
         reached.reached.decisions().iter().for_each(output::note);
     }
     if let Some(log) = log {
@@ -267,7 +294,9 @@ fn serve(
             mounted.path().display()
         ));
     }
-    mounted.run().map_err(Failure::work)
+    let ended = mounted.run();
+    drop(endpoint);
+    ended.map_err(Failure::work)
 }
 
 /// Refuses options that only root's mounts can have. `fusermount3`, which mounts for others, would
@@ -306,7 +335,7 @@ fn in_use(mounted: &Mounted, options: &MountOptions) -> String {
     }
     let registration = mounted.reached.registration();
     shown.extend(registration.map(|method| format!("registration={method}")));
-    format!("options in use: {}", shown.join(","))
+    shown.join(",")
 }
 
 /// The directory at which the export is mounted, once it is.

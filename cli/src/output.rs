@@ -2,9 +2,24 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nfs_binding::escape::escape_lines;
 use rpcrdma_setup::Failure;
+use serde_json::Value;
+
+/// Whether there are only results and errors.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Leaves out notes, progress and summaries from now on (`--quiet`).
+pub(crate) fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether notes, progress and summaries are left out.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
 
 /// Escapes control characters in text for people. Names from a server are escaped earlier, because
 /// a line feed in one must not begin a line; this is a second line of defence.
@@ -18,6 +33,11 @@ pub(crate) fn line(text: impl fmt::Display) -> Result<(), Failure> {
     writeln!(out, "{}", shown(text))
         .and_then(|()| out.flush())
         .map_err(|error| Failure::output(&error))
+}
+
+/// Writes JSON to standard output.
+pub(crate) fn json(value: &Value) -> Result<(), Failure> {
+    line(serde_json::to_string_pretty(value).map_err(Failure::work)?)
 }
 
 /// Writes bytes to standard output.
@@ -50,9 +70,23 @@ pub(crate) fn complain(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "rpcrdma: {}", shown(text)));
 }
 
-/// Writes one line to standard error without a prefix: progress and remarks.
-pub(crate) fn note(text: impl fmt::Display) {
+/// Writes one line to standard error without a prefix that belongs to an error.
+pub(crate) fn tell(text: impl fmt::Display) {
     drop(writeln!(io::stderr(), "{}", shown(text)));
+}
+
+/// Writes one line to standard error without a prefix, unless the user wants it quiet: progress and remarks.
+pub(crate) fn note(text: impl fmt::Display) {
+    if !is_quiet() {
+        tell(text);
+    }
+}
+
+/// Writes a note about the command line to standard error, unless the user wants it quiet.
+pub(crate) fn remark(text: impl fmt::Display) {
+    if !is_quiet() {
+        complain(format_args!("note: {text}"));
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The `ping` command: repeated calls with their latency.
 
+use std::net::Ipv6Addr;
 use std::pin::pin;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::{Either, select};
 use nfs_binding::client::{Follow, NfsUrl, UrlError};
@@ -15,6 +16,7 @@ use rpcrdma_setup::access::{Access, Mounted, Reached};
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
+use serde_json::{Value, json};
 
 use crate::args::{PingArgs, PingOp};
 use crate::client_capture;
@@ -27,6 +29,10 @@ const WARM_UP: u32 = 100;
 const DEFAULT_SIZE: u64 = 4096;
 /// The longest histogram bar, characters.
 const BAR: u64 = 50;
+/// The maximum number of calls without pauses that have a line each.
+const FEW: u32 = 20;
+/// The interval of lines about several calls.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// Pings a server. With `verbose`, prints the version and features in use, and the reasons.
 ///
@@ -213,9 +219,14 @@ fn callbacks(args: &PingArgs, mut access: Access, verbose: bool) -> Result<(), F
     output::ended(verdict, print())
 }
 
-/// Parses host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT` or a URL.
+/// Parses host and port of `HOST`, `HOST:PORT`, `[ADDRESS]:PORT`, an address of IPv6 without a port, or a URL.
 pub(crate) fn server(text: &str) -> Result<(String, Option<u16>), Failure> {
-    let url = if text.contains("://") {
+    // As ping(8) takes it; a scope (`fe80::1%eth0`) is part of it.
+    let address = text.split('%').next().unwrap_or(text);
+    if address.parse::<Ipv6Addr>().is_ok() {
+        return Ok((text.to_owned(), None));
+    }
+    let url = if text.contains("://") || text.contains(":/") {
         text.to_owned()
     } else {
         format!("nfs://{text}")
@@ -259,6 +270,7 @@ fn measure(
     let interruptible = Interruptible::new()?;
     let interrupt = interruptible.interrupt();
     let mut latency = Latency::new();
+    let mut lines = Lines::new(args, op);
     let interrupted = {
         let calls = pin!(async {
             for _ in 0..args.count.min(WARM_UP) {
@@ -270,7 +282,9 @@ fn measure(
                 }
                 let start = Instant::now();
                 perform().await?;
-                latency.record(start.elapsed());
+                let time = start.elapsed();
+                latency.record(time);
+                lines.add(time, &latency)?;
             }
             Ok::<_, Failure>(())
         });
@@ -288,6 +302,9 @@ fn measure(
         return Err(interruptible.failure(&args.target));
     }
     // This comes last, because the properties of the peer are certain by now.
+    if args.json {
+        return output::json(&as_json(args, op, &latency, reached));
+    }
     report(args, op, &latency)?;
     for decision in reached.decisions().iter().filter(|_| verbose) {
         output::line(decision)?;
@@ -295,12 +312,79 @@ fn measure(
     Ok(())
 }
 
+/// The lines that are printed while calls are made.
+struct Lines<'a> {
+    target: &'a str,
+    op: String,
+    /// The minimum time between lines. `None`: there are none.
+    every: Option<Duration>,
+    printed: Instant,
+}
+
+impl<'a> Lines<'a> {
+    fn new(args: &'a PingArgs, op: Op) -> Self {
+        let is_each = !args.interval.0.is_zero() || args.count <= FEW;
+        let every = if is_each { Duration::ZERO } else { EVERY };
+        Self {
+            target: &args.target,
+            op: described(op),
+            every: (!args.json && !output::is_quiet()).then_some(every),
+            printed: Instant::now(),
+        }
+    }
+
+    /// Prints a line about a call that took `time`, or about all in `latency`, if one is due.
+    fn add(&mut self, time: Duration, latency: &Latency) -> Result<(), Failure> {
+        let (target, op, number) = (self.target, &self.op, latency.count());
+        match self.every {
+            None => Ok(()),
+            Some(Duration::ZERO) => {
+                let micros = time.as_secs_f64() * 1e6;
+                output::line(format_args!(
+                    "{target}: {op} seq={number} time={micros:.1} µs"
+                ))
+            }
+            Some(every) if self.printed.elapsed() < every => Ok(()),
+            Some(_) => {
+                self.printed = Instant::now();
+                let median = latency.p50_us().unwrap_or_default();
+                output::line(format_args!(
+                    "{target}: {op} seq={number} median={median:.1} µs so far"
+                ))
+            }
+        }
+    }
+}
+
+/// Returns the operation with its size.
+fn described(op: Op) -> String {
+    let size = op.size();
+    let size = size.map_or(String::new(), |size| format!(" of {size} bytes"));
+    format!("{}{size}", op.name())
+}
+
+fn as_json(args: &PingArgs, op: Op, latency: &Latency, reached: &Reached) -> Value {
+    let extremes = latency.extremes_us();
+    let buckets = latency.buckets().into_iter();
+    let buckets = buckets.map(|(below, count)| json!({"below_us": below, "count": count}));
+    json!({
+        "server": args.target,
+        "op": op.name(),
+        "size": op.size(),
+        "count": latency.count(),
+        "min_us": extremes.map(|(min, _)| min),
+        "median_us": latency.p50_us(),
+        "mean_us": latency.mean_us(),
+        "p99_us": latency.p99_us(),
+        "max_us": extremes.map(|(_, max)| max),
+        "histogram": buckets.collect::<Vec<_>>(),
+        "connections": reached.decisions_json(),
+    })
+}
+
 fn report(args: &PingArgs, op: Op, latency: &Latency) -> Result<(), Failure> {
-    let size = op
-        .size()
-        .map_or(String::new(), |size| format!(" of {size} bytes"));
-    let (target, name) = (&args.target, op.name());
-    output::line(format_args!("{target}: {} x {name}{size}", latency.count()))?;
+    let (target, op) = (&args.target, described(op));
+    output::line(format_args!("{target}: {} x {op}", latency.count()))?;
     if let (Some((min, max)), Some(p50), Some(p99)) =
         (latency.extremes_us(), latency.p50_us(), latency.p99_us())
     {
@@ -377,6 +461,11 @@ mod tests {
         assert_eq!(named("host:20049"), ("host".into(), Some(20049)));
         assert_eq!(named("[::1]:7"), ("::1".into(), Some(7)));
         assert_eq!(named("nfs://host:7/export"), ("host".into(), Some(7)));
+        assert_eq!(named("host:/export"), ("host".into(), None));
+        for address in ["::1", "2001:db8::7", "fe80::1%eth0"] {
+            assert_eq!(named(address), (address.into(), None));
+        }
+        assert!(server("1:2:3").is_err());
         assert!(server("host:port").is_err());
         let other = server("rdma://host/export").unwrap_err().to_string();
         assert!(other.contains("did you mean nfs://host/export?"), "{other}");

@@ -34,7 +34,8 @@ impl Status {
     }
 
     fn with_interval(every: Duration) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
+        let is_shown = io::stderr().is_terminal() && !output::is_quiet();
+        let bar = is_shown.then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
                 bar.set_style(style);

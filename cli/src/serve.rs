@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs_binding::fs::{DirectIoBytes, MemoryFs};
-use nfs_binding::proto::{MOUNT_PROGRAM, NFS_PROGRAM};
+use nfs_binding::proto::{MOUNT_PROGRAM, NFS_PROGRAM, status_of};
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer, Privileges,
 };
-use rdma::{Attributes, DeviceError};
+use rdma::{Attributes, Clock, DeviceError};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
@@ -31,11 +31,15 @@ use rpcrdma_setup::{Context, Failure, units};
 use crate::args::{Crc, ServeArgs, note_other_delay};
 use crate::capture;
 use crate::interrupt;
+use crate::metrics;
 use crate::output;
+use crate::trace;
 use loops::{Plan, Sockets};
+use rpcbind::Way;
 use threads::{FEW_CONNECTIONS, ThreadCount};
 
 mod loops;
+mod rpcbind;
 mod threads;
 
 /// The path of the memory file system's export.
@@ -87,13 +91,14 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         None => tracing::info!(threads = loops, "threads that serve connections"),
     }
     let key = key(args)?;
-    let options = ServerOptions {
+    let mut options = ServerOptions {
         workers: usize::from(args.workers),
         max_jobs: ServerOptions::default().max_jobs.div_ceil(loops),
         max_connections: limits.connections,
         reply_cache_bytes: limits.reply_cache,
         busy_poll: args.busy_poll,
         callbacks: args.callbacks,
+        count_calls: args.metrics.metrics.is_some().then_some(status_of),
         ..ServerOptions::default()
     };
     let receives = limits.receives / loops;
@@ -131,8 +136,15 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     };
     device.check()?;
     device.capture = capture::create(&args.capture, capture::Clock::Real)?;
+    options.trace = trace::create(&args.trace, Clock::monotonic())?;
     let is_software = args.device == DeviceName::Iwarp;
     let port = is_software.then_some(args.port);
+    if port == Some(args.tcp_port) && args.tcp_port != 0 {
+        return Err(Failure::Usage(format!(
+            "--port and --tcp-port are both {}: device iwarp runs over TCP as well, so each needs a port of its own",
+            args.tcp_port
+        )));
+    }
     let congestion = args.congestion.as_ref();
     let listen = || Sockets::listen(&addresses, port, args.tcp_port, congestion);
     // Some ports and some congestion control algorithms are for privileged processes alone. (A
@@ -142,12 +154,19 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     let early =
         congestion.is_some() || is_privileged(args.tcp_port) || port.is_some_and(is_privileged);
     let listening = early.then(listen).transpose()?;
+    let metrics = metrics::listener(args.metrics.metrics)?;
+    let rpcbind = rpcbind::way(args.rpcbind, &addresses, args.tcp_port)?;
     // This comes before any thread is started, because each thread has privileges of its own.
-    drop_privileges(args)?;
+    drop_privileges(args, rpcbind)?;
     capture::write_regularly(device.capture.as_ref())?;
-    let exports = exports(args, &key, files)?;
-    let describe = |export: &Export| format!("export {} {}", export.path, export.options);
-    let exported: Vec<String> = exports.iter().map(describe).collect();
+    trace::write_regularly()?;
+    let (exports, places): (Vec<_>, Vec<_>) = exports(args, &key, files)?.into_iter().unzip();
+    let described = exports.iter().zip(places);
+    let described = described.map(|(export, place)| {
+        let Export { path, options, .. } = export;
+        format!("export {path} {options} {place}")
+    });
+    let exported: Vec<String> = described.collect();
     let direct = exports
         .iter()
         .filter(|export| export.backend.direct_io().is_some());
@@ -180,6 +199,9 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         addresses,
         ports: (args.port, args.tcp_port),
         sockets,
+        metrics,
+        rpcbind,
+        drain: args.drain.0,
     };
     let stop = stop_on_signal()?;
     plan.run(&stop, &exported)?;
@@ -240,13 +262,15 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 /// Drops the privileges that are of no use for serving, now that the files of the command line are
 /// open and ports that need privileges are bound.
-fn drop_privileges(args: &ServeArgs) -> Result<(), Failure> {
+fn drop_privileges(args: &ServeArgs, rpcbind: Option<Way>) -> Result<(), Failure> {
     let is_verbs = matches!(args.device, DeviceName::Verbs(_));
     let privileges = Privileges {
         directories: !args.exports.is_empty(),
         locked_memory: is_verbs,
-        // The connection manager binds the port later, when a loop listens.
-        low_ports: is_verbs && args.port < FIRST_UNPRIVILEGED_PORT,
+        // The connection manager binds the port later, when a loop listens, and rpcbind is called from
+        // one when the server begins and ends.
+        low_ports: is_verbs && args.port < FIRST_UNPRIVILEGED_PORT
+            || rpcbind == Some(Way::Loopback),
     };
     let dropped = privileges.drop_others();
     dropped.context("cannot give up the privileges that serving does not need")
@@ -282,8 +306,8 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
         None => limits::default_memory(),
     };
     if let Some(here) = limits::memory_here().filter(|here| memory as u64 > *here) {
-        output::complain(format_args!(
-            "note: --memory-limit {} is more than the {} of memory here",
+        output::remark(format_args!(
+            "--memory-limit {} is more than the {} of memory here",
             units::show_size(memory as u64),
             units::show_size(here >> 20 << 20),
         ));
@@ -305,8 +329,8 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     }
     // The default is meant to be lowered where there is little memory.
     if args.receive_memory.is_some() && receives < wanted_receives {
-        output::complain(format_args!(
-            "note: --receive-memory is lowered to about {}: receive buffers may take about 30 % of the \
+        output::remark(format_args!(
+            "--receive-memory is lowered to about {}: receive buffers may take about 30 % of the \
              memory limit ({})",
             units::show_size(receives as u64 >> 20 << 20),
             units::show_size(memory as u64),
@@ -341,8 +365,8 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
     let connections = limits.connections;
     let is_default = args.connections.is_none();
     if is_default && left < descriptors / 2 {
-        output::complain(format_args!(
-            "note: {loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \
+        output::remark(format_args!(
+            "{loops} threads take {} of {descriptors} descriptors, which leaves {connections} connections: \
              raise the limit on open files (`ulimit -n`), or lower --threads",
             descriptors - left
         ));
@@ -351,8 +375,8 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
             1 => "",
             _ => ", or use --threads 1",
         };
-        output::complain(format_args!(
-            "note: {descriptors} descriptors leave {connections} for connections: raise the limit on open files \
+        output::remark(format_args!(
+            "{descriptors} descriptors leave {connections} for connections: raise the limit on open files \
              (`ulimit -n`){fewer}"
         ));
     }
@@ -455,8 +479,13 @@ fn direct_io(bytes: DirectIoBytes) -> String {
     )
 }
 
-/// Opens the requested exports, of a server with this number of descriptors for files.
-fn exports(args: &ServeArgs, key: &HandleKey, files: u64) -> Result<Vec<Export>, Failure> {
+/// Opens the requested exports, of a server with this number of descriptors for files. Returns with each where
+/// its files are.
+fn exports(
+    args: &ServeArgs,
+    key: &HandleKey,
+    files: u64,
+) -> Result<Vec<(Export, String)>, Failure> {
     // All exports share the descriptors for files equally. An open object can take two descriptors,
     // and one more for direct I/O.
     let each = 2 + u64::from(args.direct_io);
@@ -467,23 +496,26 @@ fn exports(args: &ServeArgs, key: &HandleKey, files: u64) -> Result<Vec<Export>,
         let spec = ExportSpec::parse(text)
             .map_err(|error| Failure::Usage(format!("--export {text}: {error}")))?;
         for note in &spec.overridden {
-            output::complain(format_args!("note: --export {text}: {note}"));
+            output::remark(format_args!("--export {text}: {note}"));
         }
         let directory = spec.directory.display().to_string();
         let export = spec
             .open(key, most_open, args.direct_io)
             .context(format_args!("cannot export {directory}"))?;
-        exports.push(Export {
+        let export = Export {
             // The path as in URLs, for a directory as well as for a name.
             path: format!("/{}", export.path.trim_start_matches('/')),
             ..export
-        });
+        };
+        exports.push((export, format!("from {directory}")));
     }
     if let Some(wanted) = &args.memory {
         for note in &wanted.overridden {
-            output::complain(format_args!("note: --memory: {note}"));
+            output::remark(format_args!("--memory: {note}"));
         }
-        exports.push(memory(wanted.size, wanted.options.clone())?);
+        let export = memory(wanted.size, wanted.options.clone())?;
+        let size = units::show_amount(wanted.size).replace(".0 ", " ");
+        exports.push((export, format!("in memory, at most {size}")));
     }
     if exports.is_empty() {
         let text = "nothing to export: add --export DIR, --export NAME=DIR or --memory";

@@ -1,19 +1,21 @@
 //! The `sim` command: runs seeds of the simulator.
 
 use std::panic;
+use std::sync::Arc;
 use std::thread;
 
-use rdma::Tap;
+use rdma::{Clock, Tap};
 use rdma_capture::Origin;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::units::count;
-use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, VersionsOf, running, sweep};
+use rpcrdma_sim::{FeaturesOf, Report, Summary, Swarm, TapMaker, VersionsOf, running, sweep};
 
-use crate::args::{ALL, ANY, SimArgs, WG};
+use crate::args::{ALL, ANY, SimArgs};
 use crate::capture;
+use crate::granted::Granted;
 use crate::interrupt;
-use crate::output;
+use crate::{output, trace};
 
 /// Runs seeds, and prints their failures, each with the line by which this program repeats it.
 ///
@@ -25,15 +27,27 @@ pub(crate) fn run(args: &SimArgs, catalog: &Catalog, program: &str) -> Result<()
             "--capture needs --seed: one run is captured",
         ));
     }
+    if args.seed.is_none() && args.trace.trace.is_some() {
+        return Err(Failure::usage("--trace needs --seed: one run is traced"));
+    }
+    let granted = Arc::default();
     let how = How {
-        swarm: args.swarm(catalog)?,
+        swarm: args.swarm(catalog, &granted)?,
         selection: args.selection(),
         program: program.to_owned(),
     };
     name_seed_on_panic(how.clone());
     match args.seed {
-        Some(seed) => one(seed, args, &how),
-        None => many(args, &how),
+        Some(seed) => one(seed, args, &how, &granted),
+        None => many(args, &how, &granted),
+    }
+}
+
+/// Prints what was granted by the policy that is selected, if one is.
+fn print_granted(args: &SimArgs, granted: &Granted) -> Result<(), Failure> {
+    match args.has_policy() {
+        true => output::line(format_args!("{granted}")),
+        false => Ok(()),
     }
 }
 
@@ -63,7 +77,7 @@ fn again(seed: u64, how: &How) -> String {
     let versions = match swarm.versions {
         VersionsOf::Seed => String::new(),
         VersionsOf::Free => format!(" --rpcrdma {ANY}"),
-        VersionsOf::Wg => format!(" --rpcrdma {WG}"),
+        VersionsOf::Only(version) => format!(" --rpcrdma {version}"),
     };
     let hostile = if swarm.hostile { " --hostile" } else { "" };
     format!(
@@ -85,16 +99,16 @@ fn name_seed_on_panic(how: How) {
     }));
 }
 
-fn one(seed: u64, args: &SimArgs, how: &How) -> Result<(), Failure> {
+fn one(seed: u64, args: &SimArgs, how: &How, granted: &Granted) -> Result<(), Failure> {
     let capture = capture::open(&args.capture, capture::Clock::Virtual)?;
-    let report = match &capture {
-        Some(capture) => {
-            interrupt::handle()?;
-            let tap = || Box::new(capture.tap("server", Origin::Messages)) as Box<dyn Tap>;
-            rpcrdma_sim::run_tapped(how.swarm, seed, args.explain, Some(&tap))
-        }
-        None => rpcrdma_sim::run(how.swarm, seed, args.explain),
-    };
+    let trace = trace::open(&args.trace, Clock::simulated())?;
+    if capture.is_some() || trace.is_some() {
+        interrupt::handle()?;
+    }
+    let tap = capture
+        .map(|capture| move || Box::new(capture.tap("server", Origin::Messages)) as Box<dyn Tap>);
+    let tap = tap.as_ref().map(|tap| tap as TapMaker<'_>);
+    let report = rpcrdma_sim::run_observed(how.swarm, seed, args.explain, tap, trace);
     let outcome = match report.violations.len() {
         0 => Ok(()),
         count => Err(Failure::Work(format!(
@@ -102,7 +116,8 @@ fn one(seed: u64, args: &SimArgs, how: &How) -> Result<(), Failure> {
             again(seed, how)
         ))),
     };
-    output::ended(outcome, print(&report))
+    let printed = print(&report).and_then(|()| print_granted(args, granted));
+    output::ended(outcome, printed)
 }
 
 /// Prints the log of a seed, its violations and its totals.
@@ -141,7 +156,7 @@ fn folded(log: &str) -> String {
     folded
 }
 
-fn many(args: &SimArgs, how: &How) -> Result<(), Failure> {
+fn many(args: &SimArgs, how: &How, granted: &Granted) -> Result<(), Failure> {
     let processors = || thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.map_or_else(processors, usize::from);
     let mut written = Ok(());
@@ -156,7 +171,9 @@ fn many(args: &SimArgs, how: &How) -> Result<(), Failure> {
         0 => Ok(()),
         failed => Err(Failure::Work(format!("{failed} seeds found violations"))),
     };
-    let printed = written.and_then(|()| print_summary(&summary, how.swarm));
+    let printed = written
+        .and_then(|()| print_granted(args, granted))
+        .and_then(|()| print_summary(&summary, how.swarm));
     output::ended(outcome, printed)
 }
 
@@ -184,16 +201,19 @@ fn print_summary(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
 /// Prints how often each combination of features was run.
 fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
     let counts = summary.pairings.iter();
-    match (swarm.features, counts.clone().min(), counts.max()) {
+    let (least, most) = (counts.clone().min(), counts.max());
+    match (swarm.features, swarm.versions, least, most) {
         (FeaturesOf::Only(pairing), ..) => {
             output::line(format_args!("features {pairing} in all of them"))
         }
-        _ if swarm.versions == VersionsOf::Wg => output::line("version 2wg in all of them"),
-        _ if swarm.versions == VersionsOf::Free => output::line("versions chosen by each seed"),
-        (_, _, Some(0)) => output::line(
+        (_, VersionsOf::Only(version), ..) => {
+            output::line(format_args!("version {version} in all of them"))
+        }
+        (_, VersionsOf::Free, ..) => output::line("versions chosen by each seed"),
+        (.., Some(0)) => output::line(
             "none of the 16 pairings of features, which are in the last 32 of every 64 seeds",
         ),
-        (_, Some(least), Some(most)) => output::line(format_args!(
+        (.., Some(least), Some(most)) => output::line(format_args!(
             "version 2 with each of the 16 pairings of features: {least} to {most} seeds"
         )),
         _ => Ok(()),

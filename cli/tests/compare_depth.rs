@@ -1,6 +1,12 @@
 //! Tests of `compare` with several operations in flight, several clients, and arrivals.
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy takes helpers of tests for no tests"
+)]
 
 mod common;
+
+use std::process::{Command, Stdio};
 
 use common::{Finished, Running, compare_place, is_iwarp, rpcrdma};
 use serde_json::Value;
@@ -38,7 +44,7 @@ fn figure(row: &Value, key: &str) -> Option<f64> {
     value.as_f64()
 }
 
-/// The bounds are those that docs/compare.md states.
+/// The bounds are those that docs/compare-in-flight.md states.
 #[test]
 fn counts_with_several_in_flight_are_those_of_the_simulation() {
     if !is_iwarp() {
@@ -194,8 +200,8 @@ fn contradictions_are_refused() {
         ),
         (&["--arrivals", "0"], "--arrivals: 0 is no rate"),
         (
-            &["--clients", "8", "--device", "sim"],
-            "--clients: 8 is not from 1 to 7",
+            &["--clients", "128", "--device", "sim"],
+            "--clients: 128 is not from 1 to 127",
         ),
         (&["--in-flight", "4", "--receives", "4k"], "--receives"),
         (&["--in-flight", "4", "--html", "page.html"], "--html"),
@@ -210,4 +216,137 @@ fn contradictions_are_refused() {
             refused.stderr
         );
     }
+}
+
+/// The system calls that `sys c` and `sys s` are made of, by the names that the kernel has for them.
+const COUNTED: [&str; 14] = [
+    "sendto",
+    "sendmsg",
+    "recvfrom",
+    "recvmsg",
+    "read",
+    "readv",
+    "write",
+    "writev",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "poll",
+    "getsockopt",
+    "timerfd_settime",
+];
+
+/// Returns the rows of a comparison, and the number of system calls that strace counts in all its
+/// processes, or none where strace is missing or may not trace.
+fn traced(words: &[&str]) -> Option<(Vec<Value>, u64)> {
+    let name = format!("rpcrdma-strace-{}-{}", std::process::id(), words.join("."));
+    let file = std::env::temp_dir().join(name);
+    let command = rpcrdma();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-c", "-o"]).arg(&file);
+    let probe = strace.arg("true").output().ok()?;
+    if !probe.status.success() {
+        return None;
+    }
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-c", "-o"]).arg(&file);
+    strace.arg(command.get_program()).arg("compare").args(words);
+    strace.args(["--json", "-"]).stdin(Stdio::null());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => strace.env(name, value),
+            None => strace.env_remove(name),
+        };
+    }
+    let output = strace.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let table = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let calls = table.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        COUNTED
+            .contains(fields.last()?)
+            .then(|| fields[3].parse::<u64>().unwrap())
+    });
+    Some((serde_json::from_slice(&output.stdout).unwrap(), calls.sum()))
+}
+
+/// Of two runs, the longer one makes as many system calls more as its rows say, by strace.
+#[test]
+fn system_calls_are_those_that_strace_counts() {
+    if !is_iwarp() {
+        return;
+    }
+    let run = |count: &str, via: &str| {
+        let ops = ["--ops", "null,read", "--sizes", "4k", "--in-flight", "1,8"];
+        let (rows, calls) = traced(&[&ops[..], &["--via", via, "--count", count]].concat())?;
+        let counted = rows.iter().map(|row| {
+            let keys = ["system_calls_requester", "system_calls_responder"];
+            let each: f64 = keys.map(|key| figure(row, key).unwrap()).iter().sum();
+            each * figure(row, "count").unwrap()
+        });
+        Some((counted.sum::<f64>(), calls as f64))
+    };
+    for via in ["tcp", "v2"] {
+        let Some(((less, few), (more, many))) = run("900", via).zip(run("3600", via)) else {
+            eprintln!("not compared: strace is missing, or may not trace");
+            return;
+        };
+        let (counted, traced) = (more - less, many - few);
+        assert!(counted > 4.0 * 2700.0, "{counted}");
+        assert!(
+            (counted / traced - 1.0).abs() < 0.02,
+            "{via}: counted {counted}, strace {traced}"
+        );
+    }
+}
+
+/// RDMA Writes that arrive together, with the Sends behind them, take one read, and are not copied.
+#[test]
+fn results_in_chunks_that_arrive_together_share_system_calls() {
+    if !is_iwarp() {
+        return;
+    }
+    let asked = ["--ops", "read", "--sizes", "4k,16k", "--in-flight", "16"];
+    let more = ["--via", "tcp,v2", "--crc", "off", "--count", "2000"];
+    for pair in rows(&[&asked[..], &more].concat()).chunks(2) {
+        let [tcp, v2] = [0, 1].map(|at| figure(&pair[at], "system_calls_requester").unwrap());
+        assert!(v2 < 1.15 * tcp, "{v2}, TCP {tcp}: {pair:#?}");
+        let copied = figure(&pair[1], "copied_bytes").unwrap();
+        assert!(copied < 2048.0, "{pair:#?}");
+    }
+}
+
+/// A call in flight costs each end at least a read, a write and a wait. With several, they are shared.
+#[test]
+fn system_calls_are_counted_at_each_depth() {
+    let asked = ["--ops", "null", "--via", "tcp,v2", "--in-flight", "1,16"];
+    let timed = rows(&[&asked[..], &["--time", "60ms"]].concat());
+    let keys = ["system_calls_requester", "system_calls_responder"];
+    if !is_iwarp() {
+        assert!(
+            timed
+                .iter()
+                .any(|row| keys.iter().all(|key| row[key].is_null()))
+        );
+        return;
+    }
+    for key in keys {
+        let calls: Vec<f64> = timed.iter().map(|row| figure(row, key).unwrap()).collect();
+        for at in 0..2 {
+            assert!((3.0..8.0).contains(&calls[at]), "{key}: {calls:?}");
+            assert!(calls[at + 2] < 0.7 * calls[at], "{key}: {calls:?}");
+        }
+    }
+    let simulated = rows(&[
+        "--ops",
+        "null",
+        "--via",
+        "v2",
+        "--in-flight",
+        "1",
+        "--device",
+        "sim",
+    ]);
+    assert!(keys.iter().all(|key| simulated[0][key].is_null()));
 }

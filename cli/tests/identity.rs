@@ -487,7 +487,7 @@ fn a_server_of_an_ordinary_user_serves_that_user_and_root_and_tells_others_what_
     }
 }
 
-/// Follows the tour of the README as an ordinary user.
+/// Follows docs/tour.md as an ordinary user.
 #[test]
 fn whoever_runs_a_server_can_use_it() {
     let dir = tempfile::tempdir().unwrap();

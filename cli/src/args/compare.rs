@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, ValueEnum};
+use nfs_binding::server::Network;
 use rdma::middleware::{Delay, ParseLinkError, Rate};
 use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
 use rpcrdma_host::CongestionControl;
@@ -17,8 +18,8 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::units;
 
-use super::CaptureArgs;
 use super::tuning::{TuningArgs, ViaParser};
+use super::{CaptureArgs, TraceArgs};
 
 /// Checksums in iWARP frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,7 +43,7 @@ pub(crate) const CHILD: &str = "internal-child";
 /// The long help: what is measured, and the meaning of the columns.
 const COLUMNS: &str = "\
 Starts a server process for each transport, with a file system in memory, and a process that
-echoes over bare TCP (the TCP baseline). Everything is measured in this run, in rounds in
+echoes over plain TCP (the TCP baseline). Everything is measured in this run, in rounds in
 which that and the transports take turns, so that other work on the machine affects all of
 them. The client runs on one processor and the servers on another, as on two machines: of another
 core, if there are several.
@@ -50,47 +51,54 @@ core, if there are several.
   p50, p99, p99.9
                latency, one call at a time
   x v1-inv     p50 divided by that of version 1 with remote invalidation, as Linux uses it, or
-               of v1 if only that is measured; computed like x bare TCP. In brackets: the
-               confidence interval of 95 % within this run, from the medians of rounds. 1?: the
-               interval has 1, so that either can be faster. ~: too few rounds for an interval
-  x RTT T      in the short table: the same ratio over a link with a round-trip time of T, with
-               its interval from turns of a few calls, not from rounds. Client and server delay
-               each message by half of that from when it is made on, in every transport alike. TCP
-               below does not see it: no window, slow start or loss of a long link
-  *            in the short table, after an operation: other work moved the TCP baseline beside it
-  bare TCP     a raw TCP ping-pong with the same number of bytes each way, in µs, without the added
-               delay (unless --set-delay adds it) or rate: with --delay or --rate, there is no
-               comparison with it
-  x bare TCP   p50 divided by that, measured in turns of some milliseconds: the median of the turns'
-               ratios, so it can differ from p50 divided by bare TCP
+               of v1, or else of the first of --via; computed like x baseline. In brackets:
+               the confidence interval of 95 % within this run, from the medians of rounds. ?: the
+               interval includes 1, so that either can be faster. ~: too few rounds for an interval
+  x T slept    in the short table: the same ratio over a link with a round-trip time of T; its
+               interval is from turns of a few calls, not from rounds. Client and server hold each
+               message back for half of T, in every transport alike. TCP below does not notice:
+               there is no window, slow start or loss of a long link
+  recv         in the short table: length of the receives at both ends, in KiB (K)
+  DISTURBED    below the tables: operations that other work disturbed. The turns of the TCP
+               baseline beside them varied by over 10 % (interquartile range over median)
+  baseline     the TCP baseline. In the table of latency: a ping-pong with the same number of bytes
+               each way, in µs, without the added delay (unless --set-delay adds it) or rate: with
+               --delay or --rate, there is no comparison with it. In the table of throughput: a
+               stream in one direction, in MiB/s, with messages of the same size and without added
+               delay or rate. It is no upper bound: work that keeps both processors busy can be
+               faster
+  x baseline   p50 divided by that, measured in turns of some milliseconds: the median of the turns'
+               ratios, so it can differ from the quotient of the two columns; and throughput divided
+               by that of the stream, the median of the rounds' ratios
   ops/s MiB/s  with several calls in flight
-  raw          a raw TCP stream in one direction, in MiB/s, with messages of the same size and
-               without added delay or rate. It is no upper bound: work that keeps both processors
-               busy can be faster
-  x raw        throughput divided by the raw stream's, again the median of the rounds' ratios
   CPU          CPU time of client and server together, per operation, that of the software
                device in them included
-  trips        round trips: (p10 at a long delay - p10 at a short one) / twice the difference of
-               the delays, from time alone; - if their standard error exceeds 0.25, and for rows
-               of NULL that spin (busy)
+  trips        round trips, from time alone: the difference of p10 at a long delay and at a short
+               one, over twice the difference of these delays. - if the standard error exceeds
+               0.25, and for rows of NULL that spin (busy)
   Sends, Reads, Writes, reg, inv
-               work of the devices of both sides per operation (Reads and Writes are RDMA; memory
-               registered and invalidated for the peer's RDMA operations, which the client does;
-               memory for Sends, and that a server's own Reads go to, is registered before)
-  wake c/s, intr c, intr s
-               wake-ups of the client and the server from sleep, over RDMA only those with a
-               completion. An RNIC can raise an interrupt for each: a message in several Sends up
-               to one for each Send, as far as it does not moderate them
+               work of the devices of both sides per operation. Reads and Writes are those of RDMA.
+               reg and inv: memory that the client registers and invalidates for the server's RDMA
+               operations. Memory for Sends, and for the target of RDMA Reads, is registered before
+  wake, intr c, intr s
+               wake-ups of the client and the server from sleep; over RDMA only those with a
+               completion (the software device, in the same thread, has more). An RNIC can raise an
+               interrupt for each Send of a message, unless it moderates interrupts
+  sys c, sys s system calls of client and server by which bytes were sent, received or waited for:
+               not those of file systems, of threads that hand work to one another, and of the
+               libraries of verbs devices
   copied B     bytes copied in user space, both sides
   GRANTs       Sends that only granted credits (wg); in a simulation the mean of 128 calls
   by GRANTs    wake-ups at which nothing but those had arrived; counted in simulations only
-  credits      with --in-flight, --clients or --arrivals: the most that a connection took at a time
+  credits      with --in-flight, --clients or --arrivals: the most that a connection had in use
+  resent       in a simulation with --set loss: packets that were lost and sent again
+  receives     with these: memory that receives of the server took at most, posted or with messages
+               that were in use, for all its connections
   wire B       bytes on the wire, both directions, including the device's own framing; none
                for verbs devices, which do not count them
 
-If bare TCP or the raw stream varies from round to round, the machine did other work as well.
-Lines below the tables then say by how much: bare TCP for latencies, the raw stream for
-throughput.
+If the TCP baseline varies from round to round, the machine did other work as well. Lines below
+the tables that begin with DISTURBED then say by how much.
 
 With --capture, the client's connections over RDMA are captured, which shows both directions. TCP
 is not. The figures then contain the cost of capturing; --snap 256 keeps it small.";
@@ -140,6 +148,13 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub(crate) address: IpAddr,
 
+    /// Have all servers on another host, on which `rpcrdma compare-server` runs, instead of this machine: a
+    /// host name or an address, with `:PORT` if that is not 20047. An address of IPv6 with a port is in
+    /// brackets. Nothing is pinned to processors. Both hosts need the same version of this program and the
+    /// same kind of --device. See docs/cards.md
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["address", "run", "set_delay"])]
+    pub(crate) server: Option<String>,
+
     /// Measure all transports and variants, all operations and six sizes, and print all figures:
     /// some four minutes. Without this and without a selection (--via, --ops, --sizes), the answer
     /// takes somewhat more than a minute: NULL, and READ and WRITE of 8 KiB and 1 MiB, over TCP, by
@@ -158,8 +173,9 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_parser = OpParser(Vec::new()), value_delimiter = ',', value_name = "OP,…")]
     pub(crate) ops: Vec<OpName>,
 
-    /// Sizes of READ and WRITE up to 16M, separated by commas; more than 1M is moved by several
-    /// calls in flight. If this is not given but --full, --via or --ops is: 1k,4k,8k,64k,256k,1M
+    /// Sizes of READ and WRITE (and of workloads of this program that have sizes) up to 16M,
+    /// separated by commas; more than 1M is moved by several calls in flight. If this is not given
+    /// but --full, --via or --ops is: 1k,4k,8k,64k,256k,1M
     #[arg(long, value_delimiter = ',', value_name = "SIZE,…", value_parser = units::size)]
     pub(crate) sizes: Vec<u64>,
 
@@ -170,7 +186,7 @@ pub(crate) struct CompareArgs {
     /// each run. Or it is the name of a preset: tree (many small files are copied and removed), random
     /// (random reads and writes with fsync), log (transactions that are synced, beside a table), which
     /// need nothing; fio, git, sqlite3, which need the program of that name. Without --via it runs over
-    /// tcp, v1-inv, v2-ddp-cont and wg-ddp. See docs/compare.md
+    /// tcp, v1-inv, v1-long, v2-ddp-cont and wg-ddp. See docs/compare-run.md
     #[arg(long, value_name = "COMMAND",
           conflicts_with_all = ["full", "ops", "sizes", "count", "time", "busy_poll", "no_pin", "explain",
                                 "check_explain", "save_costs", "reference", "against", "figures", "capture"])]
@@ -195,16 +211,17 @@ pub(crate) struct CompareArgs {
     )]
     pub(crate) mount_options: Vec<String>,
 
-    /// Keep so many operations in flight on each connection, and print latency and what both sides do
-    /// for each operation at each number: messages, interrupts, credits, registrations and so on. Of NULL,
-    /// and READ and WRITE of 8 KiB and 1 MiB unless --ops or --sizes says otherwise; without what is not
-    /// about several operations in flight, such as round trips
+    /// Keep so many operations in flight on each connection, and print for each number latency and what
+    /// both sides do for an operation: messages, interrupts, credits, registrations and so on. NULL, and
+    /// READ and WRITE of 8 KiB and 1 MiB are measured unless --ops or --sizes says otherwise. Figures
+    /// without a meaning here, such as round trips, are left out
     #[arg(long, value_delimiter = ',', value_name = "N,…", conflicts_with_all = NOT_LOADED)]
     pub(crate) in_flight: Vec<u32>,
 
-    /// Measure like --in-flight with so many clients, each with a connection (at most 7 with --device sim)
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = NOT_LOADED)]
-    pub(crate) clients: u32,
+    /// Measure like --in-flight with so many clients, each with a connection (at most 127 with --device
+    /// sim), in turn if there are several numbers
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1", conflicts_with_all = NOT_LOADED)]
+    pub(crate) clients: Vec<u32>,
 
     /// Measure like --in-flight with operations that begin at random times, so many in a second (of all
     /// clients together), whether others have ended or not. Their latency counts from these times
@@ -327,7 +344,7 @@ pub(crate) struct CompareArgs {
     pub(crate) against: Option<PathBuf>,
 
     /// Write the rows as JSON to FILE; `-` is standard output, and then no tables are printed. The
-    /// keys are explained in docs/compare.md
+    /// keys are explained in docs/compare-rows.md
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
@@ -336,6 +353,9 @@ pub(crate) struct CompareArgs {
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
+
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 impl CompareArgs {
@@ -348,6 +368,7 @@ impl CompareArgs {
             false => Options::default(),
         };
         if !receives.is_empty() {
+            base.via = Variant::EQUAL.to_vec();
             base.ops = vec![OpName::Write, OpName::Read];
             base.sizes = vec![8 << 10, 64 << 10, 1 << 20];
         }
@@ -358,11 +379,12 @@ impl CompareArgs {
             device: self.device.clone(),
             registration: self.registration,
             address: self.address,
-            via: given(&self.via, base.via),
+            server: None,
+            via: self.variants(base.via),
             ops: given(&self.ops, base.ops),
             sizes: given(&self.sizes, base.sizes),
             in_flight: self.in_flight.clone(),
-            clients: self.clients,
+            clients: self.clients.clone(),
             arrivals: self.arrivals.clone(),
             count: self.count,
             time: self.time.map_or(base.time, |time| time.0),
@@ -381,6 +403,7 @@ impl CompareArgs {
             costs: self.costs.clone(),
             save_costs: self.save_costs.is_some(),
             capture: None,
+            trace: None,
             commit: option_env!("RPCRDMA_COMMIT").map(str::to_owned),
             child: vec![CHILD.to_owned()],
         }
@@ -388,13 +411,22 @@ impl CompareArgs {
 }
 
 impl CompareArgs {
+    /// Returns the variants that the user gave, or else the default ones, with each policy of granting if
+    /// there are several.
+    fn variants(&self, mut default: Vec<Variant>) -> Vec<Variant> {
+        if self.device == DeviceName::Sim && self.tuning.credits.len() > 1 {
+            default.retain(|via| *via != Variant::Tcp);
+        }
+        self.tuning.variants(given(&self.via, default))
+    }
+
     /// Rejects options that have no effect: those of `--run` without it (clap does not, where another argument
     /// conflicts with `--run`), what is only in tables where none are printed, and sizes of operations that have
     /// none.
     ///
     /// # Errors
     /// The option, with what it is for.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self, catalog: &Catalog) -> Result<(), Failure> {
         let given = [
             ("--options", !self.mount_options.is_empty()),
             ("--prepare", self.prepare.is_some()),
@@ -448,15 +480,24 @@ impl CompareArgs {
             let text = "--capture: only for NFS over RDMA, and --via has TCP alone (tcpdump(8) shows that)";
             return Err(Failure::usage(text));
         }
-        let tuned = match (&self.tuning.credits, self.tuning.settings.is_empty()) {
-            (Some(_), _) => Some("--credits"),
-            (None, false) => Some("--set"),
-            (None, true) => None,
+        let tuning = &self.tuning;
+        let tuned = match (tuning.credits.is_empty(), tuning.settings.is_empty()) {
+            (false, _) => Some("--credits"),
+            (true, false) => Some("--set"),
+            (true, true) => None,
         };
         if let Some(name) = tuned
             && only(&[Variant::Tcp])
         {
             let text = format!("{name}: only for NFS over RDMA, and --via has TCP alone");
+            return Err(Failure::Usage(text));
+        }
+        let mut named = self.via.iter().filter(|via| via.names_grants());
+        if tuning.credits.len() > 1
+            && let Some(via) = named.next()
+        {
+            let name = via.name();
+            let text = format!("--credits: not with {name} in --via, which names its own");
             return Err(Failure::Usage(text));
         }
         if self.crc.is_on() && only(&[Variant::Tcp]) {
@@ -470,7 +511,11 @@ impl CompareArgs {
             );
             return Err(Failure::Usage(text));
         }
-        let has_size = |op: &OpName| matches!(op, OpName::Read | OpName::Write);
+        let has_size = |op: &OpName| match op {
+            OpName::Read | OpName::Write => true,
+            OpName::Added(name) => catalog.workload(name).is_ok_and(|it| it.has_sizes()),
+            _ => false,
+        };
         if !self.sizes.is_empty() && !self.ops.is_empty() && !self.ops.iter().any(has_size) {
             let text = "--sizes: only read and write have a size, and --ops has neither";
             return Err(Failure::usage(text));
@@ -481,7 +526,7 @@ impl CompareArgs {
     /// Converts the arguments to the options of `--run`, if that is given.
     pub(crate) fn run_options(&self) -> Option<(Options, RunOptions)> {
         let options = Options {
-            via: given(&self.via, RunOptions::via()),
+            via: self.variants(RunOptions::via()),
             ..self.options()
         };
         let run = RunOptions {
@@ -589,6 +634,38 @@ fn time(text: &str) -> Result<Delay, String> {
     }
 }
 
+/// Serve `compare --server` of another host, until interrupted.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Prints a line when it listens. `rpcrdma compare --server ADDR` on the other host then measures. For
+each transport and variant a server is started here, which listens at ADDR on a port that the system
+chooses, with files in memory, and ends with the measurement. There is no authentication: whoever is
+admitted can use 1 GiB of memory for each server. Use it on a network that you trust, and end it
+(Ctrl-C) when you have the results. A firewall has to let through TCP (and RDMA) from the other host
+to any port.")]
+pub(crate) struct CompareServerArgs {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: IpAddr,
+
+    /// Port to listen on; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = rpcrdma_compare::REMOTE_PORT)]
+    pub(crate) port: u16,
+
+    /// Admit only this host, or hosts of this network (repeatable). Default: all
+    #[arg(long = "client", value_name = "ADDR[/PREFIX]")]
+    pub(crate) clients: Vec<Network>,
+
+    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
+    pub(crate) device: DeviceName,
+
+    /// How a verbs device registers memory for its peer: auto (the best that it supports), windows,
+    /// per-call or persistent-unsafe
+    #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
+    pub(crate) registration: Policy,
+}
+
 /// The hidden command that `compare` starts: serves one transport until standard input ends.
 #[derive(Debug, Args)]
 pub(crate) struct ChildArgs {
@@ -601,6 +678,13 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
     use clap::Parser;
+
+    #[test]
+    fn lines_of_the_columns_fit() {
+        for line in COLUMNS.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
 
     #[test]
     fn without_options_the_defaults_of_the_library_are_asked_for() {
@@ -668,7 +752,7 @@ mod tests {
             let Command::Compare(args) = cli.command else {
                 panic!("another command");
             };
-            let refused = args.check().unwrap_err();
+            let refused = args.check(&Catalog::standard()).unwrap_err();
             assert!(refused.to_string().contains("--run"), "{refused}");
         }
         let presets = RunOptions::presets();
@@ -678,6 +762,51 @@ mod tests {
         for preset in presets {
             assert!(help.contains(preset), "--help does not name {preset}");
         }
+    }
+
+    #[test]
+    fn policies_are_given_once() {
+        let check = |credits: &str, via: &str| {
+            let words = ["rpcrdma", "compare", "--credits", credits, "--via", via];
+            let Command::Compare(args) = Cli::parse_from(words).command else {
+                panic!("another command");
+            };
+            let checked = args.check(&Catalog::standard());
+            checked.map_err(|failure| failure.to_string())
+        };
+        let refused = check("all,all", "v1-inv,wg:all").unwrap_err();
+        assert!(
+            refused.contains("--credits: not with wg:all in --via, which names its own"),
+            "{refused}"
+        );
+        assert_eq!(check("all,all", "v1-inv,wg"), Ok(()));
+        // One policy is that of the variants which name none.
+        assert_eq!(check("all", "wg,wg:all"), Ok(()));
+    }
+
+    #[test]
+    fn without_selection_all_variants_have_each_policy_in_a_sweep() {
+        let words = [
+            "rpcrdma",
+            "compare",
+            "--receives",
+            "4k",
+            "--credits",
+            "all,all",
+        ];
+        let Command::Compare(args) = Cli::parse_from(words).command else {
+            panic!("another command");
+        };
+        let names = args.options().via.into_iter().map(Variant::name);
+        let of = |policy: &str| {
+            Variant::EQUAL
+                .iter()
+                .map(move |via| format!("{}:{policy}", via.name()))
+                .collect::<Vec<_>>()
+        };
+        let wanted = of("all").into_iter().zip(of("all"));
+        let wanted: Vec<String> = wanted.flat_map(|(one, other)| [one, other]).collect();
+        assert_eq!(names.collect::<Vec<_>>(), wanted);
     }
 
     #[test]

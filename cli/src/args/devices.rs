@@ -2,11 +2,11 @@
 
 use clap::Args;
 
-/// List RDMA devices, their capabilities, and what those of this machine lack.
+/// List RDMA devices and their capabilities, and report missing prerequisites.
 ///
 /// The iwarp device is part of this program and always available. Verbs devices are those of
-/// `libibverbs` and `librdmacm`, which are loaded when needed: RDMA cards, and rxe and siw, which
-/// make one of an Ethernet interface.
+/// `libibverbs` and `librdmacm`, which are loaded when needed: RDMA adapters, and rxe and siw, which
+/// make an RDMA device of an Ethernet interface.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
     /// Print JSON: what was checked, and what was found

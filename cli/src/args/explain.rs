@@ -1,6 +1,6 @@
 //! Options of `explain`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rpcrdma_programs::workload::{LONG, Op};
 use rpcrdma_setup::catalog::Features;
 use rpcrdma_setup::inline::InlineSizes;
@@ -29,10 +29,10 @@ one elsewhere are refused.
 The resources of a mode, for both ends together, with the longest reply that the call can have:
   sends, B             Sends, and the bytes of all messages and RDMA operations
   RDMA operations      RDMA Reads and RDMA Writes
-  turn-arounds         how often the server must wait for RDMA Reads before it can begin: a round
-                       trip each
-  waits for credits    how often a sender must wait until its peer can receive more messages, in
-                       rpcrdma=2wg: a round trip each
+  turn-arounds         how often the server must wait for RDMA Reads before it can begin; each is
+                       a round trip
+  waits for credits    with rpcrdma=2wg, how often a sender must wait until its peer can receive
+                       more messages; each is a round trip
   registrations        memory regions that the client registers
   local invalidations  registrations that the client must invalidate itself
   B unplaced           bytes of file data that arrive inside a message, so that their receiver
@@ -42,6 +42,7 @@ Examples:
   rpcrdma explain write:8192
   rpcrdma explain -o rpcrdma=1 read:64k write:1M
   rpcrdma explain --inline 64k -o rpcrdma=1 write:8k
+  rpcrdma explain --ladder -o rpcrdma=1 write:8k read:8k
   rpcrdma explain --server-features none -o rpcrdma=2 write:8k
   rpcrdma explain --costs interrupt=20us,registration=9us write:8k
   rpcrdma explain --delay 1ms -o rpcrdma=2 readdirplus:64k null")]
@@ -61,8 +62,22 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "FEATURES", value_parser = features)]
     pub(crate) server_features: Option<Features>,
 
+    /// Also draw each call as a ladder, from the call to its results: `text` for a terminal, or `svg`, which
+    /// then is all that is printed. A simulation performs the calls, with the costs that are shown
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub(crate) ladder: Option<LadderForm>,
+
     #[command(flatten)]
     pub(crate) mount: MountArgs,
+}
+
+/// A form of ladders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LadderForm {
+    /// Text for a terminal of 100 columns
+    Text,
+    /// An SVG file
+    Svg,
 }
 
 /// Parses an operation from its name and size.

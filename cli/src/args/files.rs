@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rdma::Clock;
 use rdma::middleware::{Delay, Rate};
 use rpc_transport::rdma::CostModel;
 use rpcrdma_host::CongestionControl;
@@ -14,31 +15,34 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::mount_options::{self, MountOptions, Proto};
 
-use super::CaptureArgs;
 use super::tuning::{TuningArgs, features};
-use crate::output;
+use super::{CaptureArgs, TraceArgs};
+use crate::{interrupt, output, trace};
 
 const URL: &str = "nfs://SERVER[:PORT]/EXPORT/PATH";
 
 /// Options for connecting to the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct MountArgs {
-    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=1|2|2wg|auto,
+    /// Mount options, as in nfs(5), separated by commas: proto=rdma|tcp, port=N, rpcrdma=VERSION, soft, ...
+    /// (rpcrdma-mount-options(7) has all)
+    ///
+    /// proto=rdma|tcp, port=N, rpcrdma=1|2|2wg|auto,
     /// features=none|ddp|cont|ddp+cont (each also with :send or :receive; see `serve --help`),
     /// inline=SIZE|SEND:RECEIVE (longest messages without chunks, in every version: see `serve --inline`; 4k),
     /// device=iwarp|verbs|verbs:NAME, registration=auto|windows|per-call|persistent-unsafe,
-    /// clientaddr=ADDR (chooses the verbs device), rsize=N, wsize=N, nconnect=N (connections, 1
+    /// clientaddr=ADDR (chooses the verbs device), rsize=SIZE, wsize=SIZE, nconnect=N (connections, 1
     /// to 16), threads=N (threads that drive these connections, at most one for each; over TCP and iwarp, not
     /// with --rate),
     /// hard or soft (calls to a server that does not answer wait, or fail), timeo=N (tenths of a second until a
     /// call is repeated; 600), retrans=N (repetitions before a soft call fails; 2), ro,
     /// suid and dev (let `get` copy set-id bits and devices, which a hostile server could plant),
     /// nosuid and nodev (keep `put` from copying them), … Of two contradictory options the last one
-    /// applies, and a note says so
+    /// applies, and a note says so. rpcrdma-mount-options(7) has all of them
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
-    /// Delay everything this side sends, as a long link would
+    /// Delay everything that this side sends, as a long link would
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) delay: Delay,
 
@@ -72,19 +76,37 @@ pub(crate) struct MountArgs {
 
     #[command(flatten)]
     pub(crate) tuning: TuningArgs,
+
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 impl MountArgs {
-    /// Converts the arguments to the parameters of a connection. Prints a note for each mount
-    /// option that a later one overrides, or that does something else here.
+    /// Converts the arguments to the parameters of a connection, and begins the trace that they ask for.
+    /// Prints a note for each mount option that a later one overrides, or that does something else here.
     ///
     /// # Errors
-    /// A mount option that is unknown or cannot be used here, or costs that cannot be read.
+    /// A mount option that is unknown or cannot be used here, costs that cannot be read, or a trace that
+    /// cannot be written.
     pub(crate) fn access(&self, catalog: &Catalog) -> Result<Access, Failure> {
-        let access = self.planned(catalog)?;
+        let access = self.access_of_mount(catalog)?;
+        if access.trace.is_some() {
+            // The trace is completed before the process ends.
+            interrupt::handle()?;
+        }
+        Ok(access)
+    }
+
+    /// Does the same for a command that handles signals itself.
+    ///
+    /// # Errors
+    /// The errors of [`MountArgs::access`].
+    pub(crate) fn access_of_mount(&self, catalog: &Catalog) -> Result<Access, Failure> {
+        let mut access = self.planned(catalog)?;
+        access.trace = trace::open(&self.trace, Clock::monotonic())?;
         if self.rate.is_some() && access.mount.proto == Proto::Rdma {
-            output::complain(
-                "note: over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
+            output::remark(
+                "over RDMA, --rate limits what this end posts; what the server reads and writes by RDMA \
                  is limited by `serve --rate`",
             );
         }
@@ -102,10 +124,10 @@ impl MountArgs {
             return Err(Failure::Usage(only.to_owned()));
         }
         for note in overridden {
-            output::complain(format_args!("note: mount {note}"));
+            output::remark(format_args!("mount {note}"));
         }
         for (option, what) in mount_options::different_here(&self.options.join(",")) {
-            output::complain(format_args!("note: mount option {option}: {what}"));
+            output::remark(format_args!("mount option {option}: {what}"));
         }
         note_other_delay(self.delay, &access.rdma.common.costs);
         Ok(access)
@@ -164,8 +186,8 @@ impl MountArgs {
 /// `--costs`.
 pub(crate) fn note_other_delay(delay: Delay, costs: &CostModel) {
     if !delay.0.is_zero() && costs.link_delay != delay.0 {
-        output::complain(format_args!(
-            "note: transfers are planned by the link-delay of --costs, {}, which --delay does not change",
+        output::remark(format_args!(
+            "transfers are planned by the link-delay of --costs, {}, which --delay does not change",
             Delay(costs.link_delay)
         ));
     }
@@ -178,16 +200,25 @@ pub(crate) struct ExportsArgs {
     /// The server
     #[arg(value_name = "SERVER[:PORT]")]
     pub(crate) server: String,
+    /// Print JSON: path and groups of each export (no groups: everyone)
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) mount: MountArgs,
 }
 
-/// List a directory.
+/// List a directory. As with ls(1), names that begin with a dot are left out unless -a is given.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
+    /// Also list names that begin with a dot (except . and .. themselves)
+    #[arg(short, long, visible_short_alias = 'A')]
+    pub(crate) all: bool,
     /// Show type, mode, links, owner, size and time (UTC) of each entry
     #[arg(short, long)]
     pub(crate) long: bool,
+    /// Print JSON: for each URL its entries, with name, URL and attributes
+    #[arg(long, conflicts_with = "long")]
+    pub(crate) json: bool,
     /// Directories or files
     #[arg(value_name = URL, required = true)]
     pub(crate) urls: Vec<String>,
@@ -198,6 +229,9 @@ pub(crate) struct LsArgs {
 /// Show the attributes of a file. Times are in UTC.
 #[derive(Debug, Args)]
 pub(crate) struct StatArgs {
+    /// Print JSON: the attributes of each file
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Files of any type
     #[arg(value_name = URL, required = true)]
     pub(crate) urls: Vec<String>,
@@ -238,6 +272,9 @@ pub(crate) struct GetArgs {
     /// output (a file of that name is ./-)
     #[arg(value_name = "LOCAL", default_value = ".")]
     pub(crate) target: PathBuf,
+    /// Further names, which cp(1) would take: not supported
+    #[arg(hide = true)]
+    pub(crate) more: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
     #[command(flatten)]
@@ -245,17 +282,20 @@ pub(crate) struct GetArgs {
 }
 
 /// Copy files to a server.
+///
+/// A file that exists there is overwritten in place, as by cp(1). If the server has no room for the new
+/// content, the incomplete file is removed there, and the earlier content is lost.
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
     /// Copy directories with everything in them. A symbolic link that is named is then copied as a
     /// link; without this, the file that it leads to is copied
     #[arg(short, long)]
     pub(crate) recursive: bool,
-    /// The file or directory to copy; - is standard input, which goes to the file that the URL
+    /// The files or directories to copy; - is standard input, which goes to the file that the URL
     /// names (a file of that name is ./-)
-    #[arg(value_name = "LOCAL")]
-    pub(crate) source: PathBuf,
-    /// The target: a new name, or an existing directory to copy into
+    #[arg(value_name = "LOCAL", required = true)]
+    pub(crate) sources: Vec<PathBuf>,
+    /// The target: a new name, or an existing directory to copy into. Several files go into a directory
     #[arg(value_name = URL)]
     pub(crate) target: String,
     #[command(flatten)]

@@ -4,6 +4,7 @@ use clap::{Arg, Command};
 use rpcrdma_setup::catalog::Catalog;
 
 use super::compare::OpParser;
+use super::sim;
 use super::tuning::{SetParser, ViaParser};
 
 /// Returns the command line with options that know what is in the catalog, and say so in their help.
@@ -11,7 +12,7 @@ pub(super) fn known(command: Command, catalog: &Catalog) -> Command {
     command.mut_subcommands(|sub| {
         // Its features are pairs of those of both ends.
         let is_simulation = sub.get_name() == "sim";
-        let is_comparison = sub.get_name() == "compare";
+        let has_workloads = ["compare", "load"].contains(&sub.get_name());
         sub.mut_args(|arg| match arg.get_id().as_str() {
             "features" | "server_features" | "with" if arg.get_id() == "with" || !is_simulation => {
                 let added: Vec<_> = catalog.added_features().collect();
@@ -46,11 +47,17 @@ pub(super) fn known(command: Command, catalog: &Catalog) -> Command {
                 );
                 arg.value_parser(ViaParser(catalog.clone()))
             }
-            "ops" if is_comparison => {
+            "ops" if has_workloads => {
                 let names = catalog.workloads().iter().map(|it| it.name());
                 arg.value_parser(OpParser(names.collect()))
             }
-            "rpcrdma" if !is_simulation => {
+            "rpcrdma" if is_simulation => {
+                let added: Vec<_> = catalog.added_versions().collect();
+                let names: Vec<_> = added.iter().map(|it| (it.name(), "")).collect();
+                let arg = listing(arg, "Versions of this program", &names);
+                arg.value_parser(move |text: &str| sim::versions(text, &added))
+            }
+            "rpcrdma" => {
                 let versions = catalog.versions();
                 let names = catalog.added_versions().map(|it| (it.name(), ""));
                 let arg = listing(arg, "Versions of this program", &names.collect::<Vec<_>>());

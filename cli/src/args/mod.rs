@@ -1,73 +1,106 @@
 //! The command line.
 
+mod arranged;
 mod capture;
+mod color;
 mod compare;
 mod devices;
 mod explain;
 mod files;
+mod gateway;
 mod known;
+mod ladder;
+mod lint;
+mod load;
+mod manual;
+mod metrics;
 mod mount;
 mod ping;
 mod serve;
 mod sim;
+mod trace;
 mod tuning;
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rpcrdma_setup::catalog::Catalog;
 
 pub(crate) use capture::CaptureArgs;
-use compare::CHILD;
-pub(crate) use compare::{ChildArgs, CompareArgs, Crc};
+pub(crate) use compare::CHILD;
+pub(crate) use compare::{ChildArgs, CompareArgs, CompareServerArgs, Crc};
 pub(crate) use devices::DevicesArgs;
-pub(crate) use explain::ExplainArgs;
+pub(crate) use explain::{ExplainArgs, LadderForm};
 pub(crate) use files::{
     CatArgs, ExportsArgs, GetArgs, LsArgs, MkdirArgs, MountArgs, PutArgs, RmArgs, StatArgs,
     note_other_delay,
 };
+pub(crate) use gateway::{Endpoint, GatewayArgs};
+pub(crate) use ladder::LadderArgs;
+pub(crate) use lint::LintArgs;
+pub(crate) use load::LoadArgs;
+pub(crate) use manual::{CompletionsArgs, ManArgs};
+pub(crate) use metrics::{MetricsArgs, MountstatsArgs};
 pub(crate) use mount::{MountCommandArgs, UmountArgs};
 pub(crate) use ping::{PingArgs, PingOp};
-pub(crate) use serve::{ServeArgs, Threads};
-pub(crate) use sim::{ALL, ANY, SimArgs, WG};
+pub(crate) use serve::{RpcbindUse, ServeArgs, Threads};
+pub(crate) use sim::{ALL, ANY, SimArgs};
+pub(crate) use trace::TraceArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   rpcrdma compare                                   what NFS costs over TCP and over RDMA, here
   rpcrdma compare --delay 1ms --json rows.json      the same over a link of 1 ms each way
   rpcrdma serve --export /srv/data --export pub=/srv/pub
+  rpcrdma gateway --listen tcp:127.0.0.1 --to rdma:server   for a client that knows TCP alone
   rpcrdma devices                                   RDMA devices, and what is missing
   rpcrdma exports localhost                         what a server exports
   rpcrdma ping -c 1000 -H localhost                 latency of NULL, with a histogram
   rpcrdma put -r src/ nfs://localhost/pub/src       copy a tree to the server, and back:
   rpcrdma get -r nfs://localhost/pub/src copy/
+  rpcrdma put *.c nfs://localhost/pub/src/
   rpcrdma ls -l -o proto=tcp nfs://localhost/pub
   rpcrdma mount nfs://localhost/pub /mnt            for any program, until `rpcrdma umount /mnt`
 
 The server is reached over RDMA by a software iWARP device, which needs no driver and no
 privilege; `-o device=verbs` takes an RDMA device of this machine (`rpcrdma devices`), and
-`-o proto=tcp` uses ONC RPC over TCP instead.
+`-o proto=tcp` uses ONC RPC over TCP instead. For nfs://SERVER/PATH, SERVER:/PATH is understood
+as well, as by mount(8).
 ";
 
 /// NFS over RPC-over-RDMA, on any machine.
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma", version = env!("RPCRDMA_VERSION"), after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// Log more on standard error: -v for connections, -vv for every call, -vvv for the arguments of calls to a server and
-    /// much else. RUST_LOG, when set,
-    /// decides instead
+    /// Log more on standard error: -v logs connections, -vv every call, -vvv the arguments of calls to a
+    /// server and much else. RUST_LOG has precedence
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+
+    /// Print results and errors alone: no notes, progress, summaries or warnings
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Color help, errors in arguments and log lines. By default, only on a terminal, and not if NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value_t)]
+    pub(crate) color: ColorChoice,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 impl Cli {
+    /// Returns the command line of a program whose options know what is in the catalog.
+    pub(crate) fn known_command(catalog: &Catalog) -> clap::Command {
+        known::known(arranged::arranged(Self::command()), catalog)
+    }
+
     /// Reads the arguments of a program whose options know what is in the catalog. An error in them
     /// ends the process, and so does help.
     pub(crate) fn parse_with(catalog: &Catalog, words: &[OsString]) -> Self {
-        let mut command = known::known(Self::command(), catalog);
+        let mut command = Self::known_command(catalog);
+        // Errors in the arguments are printed before these are known.
+        color::choose(color::asked(words));
         let matches = command.try_get_matches_from_mut(words);
         let matches = matches.unwrap_or_else(|error| error.exit());
         let parsed = Self::from_arg_matches(&matches);
@@ -80,21 +113,34 @@ impl Cli {
 pub(crate) enum Command {
     /// Measure what NFS operations cost over TCP and over RDMA, and print it as tables
     Compare(CompareArgs),
+    /// Serve `compare --server` of another host, until interrupted
+    CompareServer(CompareServerArgs),
     /// Say how operations would be transferred: all possible modes, what each costs, and the one
     /// that is chosen
     Explain(ExplainArgs),
+    /// Draw calls of a capture as ladders: what each waited for, step by step
+    Ladder(LadderArgs),
+    /// Say which rules the traffic in a capture breaks, what costs needlessly, and what would cost
+    /// less
+    Lint(LintArgs),
     /// Run clients and servers in a simulation, with faults derived from a seed
     Sim(SimArgs),
     /// Export directories over RDMA and TCP, until interrupted
     Serve(ServeArgs),
-    /// List RDMA devices, their capabilities, and what those of this machine lack
+    /// Pass RPC between clients and a server, over TCP and RDMA, until interrupted
+    Gateway(GatewayArgs),
+    /// List RDMA devices and their capabilities, and report missing prerequisites
     Devices(DevicesArgs),
     /// Mount an export through FUSE, so that any program can use it
     Mount(MountCommandArgs),
     /// Unmount what `mount` has mounted, also if its process is gone
     Umount(UmountArgs),
+    /// Print what mounts have done, in the format of /proc/self/mountstats
+    Mountstats(MountstatsArgs),
     /// Call a server repeatedly, and print the latency
     Ping(PingArgs),
+    /// Make calls to servers that run already, and print calls per second, latency and processor time
+    Load(LoadArgs),
     /// List what a server exports
     Exports(ExportsArgs),
     /// List a directory
@@ -111,6 +157,10 @@ pub(crate) enum Command {
     Rm(RmArgs),
     /// Make directories
     Mkdir(MkdirArgs),
+    /// Print a completion script for bash, zsh, fish or another shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages of all commands and of the mount options
+    Man(ManArgs),
     /// Serve one transport for `compare` until standard input ends
     // The name differs much from all others, because clap would suggest it for a misspelt one.
     #[command(name = CHILD, hide = true)]
@@ -179,10 +229,12 @@ mod tests {
 
     /// The documents, relative to the workspace's root, whose example commands are checked, beside
     /// all pages of `docs/`.
-    const DOCUMENTS: [&str; 3] = [
+    const DOCUMENTS: [&str; 5] = [
         "README.md",
         "CONTRIBUTING.md",
         "cli/packaging/rpcrdma.service",
+        "cli/packaging/rpcrdma-unprivileged.service",
+        "cli/packaging/rpcrdma-gateway.service",
     ];
 
     fn documents() -> Vec<PathBuf> {
@@ -257,10 +309,14 @@ mod tests {
             && (name.contains('/') || name.ends_with(".rs"))
     }
 
+    /// The documents whose names of files are checked.
+    const FOR_CONTRIBUTORS: [&str; 3] = ["CONTRIBUTING.md", "docs/adding.md", "docs/change.md"];
+
     #[test]
-    fn files_that_contributing_names_exist() {
+    fn files_that_contributors_are_told_of_exist() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let text = fs::read_to_string(root.join("CONTRIBUTING.md")).unwrap();
+        let texts = FOR_CONTRIBUTORS.map(|name| fs::read_to_string(root.join(name)).unwrap());
+        let text = texts.join("\n\n");
         let mut seen = 0;
         for paragraph in text.split("\n\n").filter(|text| !text.contains("```")) {
             // A short name is of a file beside or below one that the paragraph names before.
@@ -269,7 +325,7 @@ mod tests {
             for name in quoted.filter(|name| is_path(name)) {
                 let mut paths = folders.iter().map(|folder| folder.join(name));
                 let Some(path) = paths.find(|path| path.exists()) else {
-                    panic!("CONTRIBUTING.md: {name} does not exist");
+                    panic!("{name} does not exist: {paragraph}");
                 };
                 if name.contains('/') {
                     folders.extend(path.parent().map(Path::to_owned));

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
-use super::{CaptureArgs, MountArgs};
+use super::{CaptureArgs, MetricsArgs, MountArgs};
 
 /// Options of `mount`.
 #[derive(Debug, Args)]
@@ -18,7 +18,7 @@ pub(crate) struct MountCommandArgs {
     pub(crate) url: String,
 
     /// The directory of this machine to mount it at
-    #[arg(value_name = "MOUNTPOINT")]
+    #[arg(value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     pub(crate) mount_point: PathBuf,
 
     /// Stay in the foreground, and unmount when interrupted. Otherwise the command returns when the
@@ -26,9 +26,12 @@ pub(crate) struct MountCommandArgs {
     #[arg(short, long)]
     pub(crate) foreground: bool,
 
-    /// Append what happens in the background to this file, also that a capture has stopped [default: nowhere]
+    /// Append the messages of the process in the background to this file. Without this, they are lost
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     pub(crate) log: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
@@ -42,15 +45,14 @@ pub(crate) struct MountCommandArgs {
 #[derive(Debug, Args)]
 pub(crate) struct UmountArgs {
     /// Where something is mounted
-    #[arg(required = true, value_name = "MOUNTPOINT")]
+    #[arg(required = true, value_name = "MOUNTPOINT", value_hint = ValueHint::DirPath)]
     pub(crate) mount_points: Vec<PathBuf>,
 
-    /// Take it out of the tree of directories now, and unmount it when nothing uses it any more
+    /// Detach the mount from the tree of directories now, and unmount it when nothing uses it any more
     #[arg(short, long)]
     pub(crate) lazy: bool,
 
-    /// Let requests fail that wait for a server. With --lazy as well, what programs still use is taken out of the
-    /// tree all the same
+    /// Make requests fail that wait for a server. With --lazy, also detach a mount that programs still use
     #[arg(short, long)]
     pub(crate) force: bool,
 }

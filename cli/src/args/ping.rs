@@ -35,7 +35,11 @@ impl PingOp {
 /// Call a server repeatedly, and print the latency.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-With -v, also prints the version of RPC-over-RDMA and its features in use, and the reasons.
+Each call has a line as soon as it is answered, if there are few (at most 20) or if -D sets them
+apart; otherwise there is a line every second, since a line for each would slow them down. -q has
+the summary alone. With -v, also prints the version of RPC-over-RDMA and its features in use, and
+the reasons. --json has one object instead, at the end: server, op, size (bytes), count, min_us,
+median_us, mean_us, p99_us, max_us, histogram (below_us and count of each bucket), connections.
 
 `ping` does not pin itself to a CPU. On one machine, the scheduler often puts client and server on
 the same one, which can halve the latency, while `rpcrdma compare` pins each to its own. For the
@@ -66,15 +70,19 @@ pub(crate) struct PingArgs {
     #[arg(short = 'D', long, value_name = "TIME", default_value = "0")]
     pub(crate) interval: Delay,
 
-    /// Have the server call this client as often over the same connection, and report the results.
+    /// Have the server call this client --count times over the same connection, and report the results.
     /// The server must have been started with `serve --callbacks`. -s is the size of the data in
     /// each call and each reply
-    #[arg(long, conflicts_with_all = ["op", "histogram", "interval"])]
+    #[arg(long, conflicts_with_all = ["op", "histogram", "interval", "json"])]
     pub(crate) callbacks: bool,
 
     /// Also print a histogram
     #[arg(short = 'H', long)]
     pub(crate) histogram: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,

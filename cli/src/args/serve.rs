@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::overrides::Overridden;
 use nfs_binding::server::{ExportOptions, overridden};
@@ -16,14 +16,14 @@ use rpcrdma_setup::device::{DeviceName, Policy};
 use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::units;
 
-use super::CaptureArgs;
 use super::compare::Crc;
 use super::tuning::{TuningArgs, features, versions};
+use super::{CaptureArgs, MetricsArgs, TraceArgs};
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
 /// Prints one `export` line for each export and one `listening` line for each transport when it is
-/// ready. SIGINT, SIGTERM and SIGHUP end it gracefully.
+/// ready, and with --metrics where they are. SIGINT, SIGTERM and SIGHUP end it gracefully (`--drain`).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Export options are those of exports(5): ro, rw (the default), root_squash, no_root_squash,
@@ -53,10 +53,10 @@ pub(crate) struct ServeArgs {
     pub(crate) memory: Option<MemoryExport>,
 
     /// Read and write files of --export without the page cache (O_DIRECT). Whole pages of what clients
-    /// write go to the storage from the memory in which they arrived, if that is aligned: placed by
-    /// Sends (`ddp`), or fetched by RDMA Reads. Other data is copied into aligned memory first, and
-    /// parts of a page go through the page cache. A file system that refuses is served through the
-    /// page cache, and a warning says so. At the end, the numbers of bytes are printed. See
+    /// write go to the storage from the memory in which they arrived if that is aligned, as it is for
+    /// data that was placed by Sends (`ddp`) or fetched by RDMA Reads. Other data is copied into aligned
+    /// memory first, and parts of a page go through the page cache. A file system that refuses O_DIRECT
+    /// is served through the page cache, with a warning. The server ends with the numbers of bytes. See
     /// docs/direct-io.md
     #[arg(long)]
     pub(crate) direct_io: bool,
@@ -106,7 +106,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE|SEND:RECEIVE")]
     pub(crate) inline: Option<InlineSizes>,
 
-    /// Memory for the calls, replies, fetched data and cached replies of all connections together.
+    /// Memory for the calls, replies, fetched data and cached replies of all connections together
+    ///
     /// Each connection has 64 KiB of its own, and beyond that a fair share: at its share, it waits
     /// for memory, and it is closed if it holds shared memory without making progress. By default a
     /// quarter of the machine's memory (or of its control group's), between 64M and 4G. Receive
@@ -126,10 +127,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub(crate) receive_memory: Option<u64>,
 
-    /// Maximum number of connections, of all clients over RDMA and TCP together. At the limit, a
-    /// new connection replaces one that has made no successful call to an export, or else the one
-    /// whose last such call is the longest ago. The remaining descriptors (`ulimit -n`) are for
-    /// files. Default: half of the descriptors less 64, but no more than half of `--memory-limit`
+    /// Maximum number of connections, of all clients over RDMA and TCP together
+    ///
+    /// At the limit, a new connection replaces one that has made no successful call to an export, or
+    /// else the one whose last such call is the longest ago. The remaining descriptors (`ulimit -n`)
+    /// are for files. Default: half of the descriptors less 64, but no more than half of `--memory-limit`
     /// allows at 64 KiB each
     #[arg(long, value_name = "N", value_parser = connections)]
     pub(crate) connections: Option<usize>,
@@ -139,10 +141,15 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) callbacks: bool,
 
-    /// Also serve an RPC program that this command has beside NFS (repeatable). Each thread serves it by
-    /// a service of its own
+    /// Also serve an RPC program that was added to this command (repeatable). Each thread has a service
+    /// of its own for it
     #[arg(long = "program", value_name = "NAME", value_parser = workload)]
     pub(crate) programs: Vec<String>,
+
+    /// How long to wait for calls in progress when a signal ends the server: these are answered. Clients
+    /// make all other calls again at the next server. A second signal ends the server at once
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub(crate) drain: Delay,
 
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
@@ -151,6 +158,14 @@ pub(crate) struct ServeArgs {
     /// Port for NFS and MOUNT over TCP; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 2049)]
     pub(crate) tcp_port: u16,
+
+    /// Whether to register NFS, MOUNT and each --program with the rpcbind of this machine, so that clients
+    /// need not name ports and `showmount` and `rpcinfo` find the server. auto: if it listens on --tcp-port
+    /// 2049 for other hosts and rpcbind runs. An ordinary user may register, too. The registration ends
+    /// with the server; one that a killed server has left behind is replaced, and one of another server
+    /// is an error
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = RpcbindUse::Auto)]
+    pub(crate) rpcbind: RpcbindUse,
 
     /// Whether to ask for CRC32c in iWARP frames of device iwarp (a client can have it in any case). Default: on
     #[arg(long, value_enum)]
@@ -183,10 +198,18 @@ pub(crate) struct ServeArgs {
     pub(crate) tuning: TuningArgs,
 
     #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+
+    #[command(flatten)]
     pub(crate) capture: CaptureArgs,
 
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
+
     /// Threads that serve connections: 1 to 64, or auto for as many as there are processors that the
-    /// server may use. Connections, over TCP and over RDMA, are spread evenly over them;
+    /// server may use
+    ///
+    /// Connections, over TCP and over RDMA, are spread evenly over them;
     /// receive memory is divided among them, and auto makes fewer threads if each would have less
     /// than 16 MiB of it or 64 descriptors, or if there would be descriptors (`ulimit -n`) for fewer
     /// than 64 connections. With --rate or --busy-poll, auto is one thread
@@ -202,6 +225,17 @@ pub(crate) struct ServeArgs {
 impl ServeArgs {
     /// The default of `--receive-memory`, bytes.
     pub(crate) const RECEIVE_MEMORY: u64 = 512 << 20;
+}
+
+/// When a server is registered with rpcbind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RpcbindUse {
+    /// Where clients would look for it, and rpcbind runs
+    Auto,
+    /// Always; without rpcbind, the server does not start
+    Yes,
+    /// Never
+    No,
 }
 
 /// The number of loops.
@@ -229,7 +263,7 @@ impl Threads {
 }
 
 /// Parses the memory limit and checks that it suffices for a server.
-fn memory_limit(text: &str) -> Result<u64, String> {
+pub(super) fn memory_limit(text: &str) -> Result<u64, String> {
     let size = units::size(text)?;
     let least = LEAST_MEMORY as u64;
     match size < least {

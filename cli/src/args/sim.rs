@@ -1,15 +1,18 @@
 //! Options of `sim`.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use clap::Args;
-use rpcrdma_protocols::Side;
+use rpc_transport::rdma::{RdmaOptions, Version};
+use rpcrdma_compare::{change_simulation, check_for_simulation};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::catalog::{Catalog, Features};
 use rpcrdma_sim::{Change, FeaturesOf, Plan, Swarm, VersionsOf};
 
-use super::CaptureArgs;
 use super::tuning::{self, TuningArgs};
+use super::{CaptureArgs, TraceArgs};
+use crate::granted::{Granted, Recorded};
 
 /// Run clients and servers in a simulation, with faults derived from a seed, and check them.
 #[derive(Debug, Args)]
@@ -64,7 +67,7 @@ pub(crate) struct SimArgs {
 
     /// Choose the versions of both ends freely in every seed (`any`), or use version 2 of the
     /// working group in every seed (`2wg`)
-    #[arg(long, value_name = "VERSION", value_parser = versions,
+    #[arg(long, value_name = "VERSION", value_parser = |text: &str| versions(text, &[]),
           conflicts_with_all = ["resizing", "features"])]
     pub(crate) rpcrdma: Option<VersionsOf>,
 
@@ -90,38 +93,57 @@ pub(crate) struct SimArgs {
 
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
+
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 impl SimArgs {
-    /// Returns the settings that all seeds share.
+    /// Returns the settings that all seeds share. With a policy of granting, what it grants is recorded in
+    /// `granted`.
     ///
     /// # Errors
     /// A setting is set twice, or is of one end only.
-    pub(crate) fn swarm(&self, catalog: &Catalog) -> Result<Swarm, Failure> {
+    pub(crate) fn swarm(
+        &self,
+        catalog: &Catalog,
+        granted: &Arc<Granted>,
+    ) -> Result<Swarm, Failure> {
         Ok(Swarm {
             resizing: self.resizing,
             features: self.features.unwrap_or_default(),
             versions: self.rpcrdma.unwrap_or_default(),
             hostile: self.hostile,
-            change: self.change(catalog)?,
+            change: self.change(catalog, granted)?,
         })
     }
 
     /// Returns the change of every plan by what is selected of the catalog.
-    fn change(&self, catalog: &Catalog) -> Result<Option<Change>, Failure> {
+    fn change(&self, catalog: &Catalog, granted: &Arc<Granted>) -> Result<Option<Change>, Failure> {
         let tuning = self.tuning.tuning(catalog)?;
-        for side in [Side::Client, Side::Server] {
-            tuning.check_for(side)?;
+        check_for_simulation(&tuning)?;
+        if let Some(name) = tuning.settings.of_measurements() {
+            let text =
+                format!("--set {name}: without effect on seeds, only for compare --device sim");
+            return Err(Failure::Usage(text));
         }
         let features = self.with.clone().unwrap_or_default();
         if !features.round_trips().is_none() {
             let text = "--with: features of this program; --features selects those of the project";
             return Err(Failure::usage(text));
         }
-        let has_versions = catalog.added_versions().next().is_some();
-        if tuning.given().is_none() && features.is_none() && !has_versions {
+        let versions: Vec<Version> = catalog.added_versions().collect();
+        if tuning.given().is_none() && features.is_none() && versions.is_empty() {
             return Ok(None);
         }
+        let granted = self.has_policy().then(|| Arc::clone(granted));
+        let record = move |end: &mut RdmaOptions| {
+            if let Some(granted) = &granted {
+                let maker = Arc::clone(&end.grants);
+                let granted = Arc::clone(granted);
+                end.grants = Arc::new(Recorded { maker, granted });
+            }
+        };
         let change = move |plan: &mut Plan| {
             for (end, round_trips) in [
                 (&mut plan.requester, plan.features.client),
@@ -129,10 +151,18 @@ impl SimArgs {
             ] {
                 end.protocols = tuning.protocols(&features.with_round_trips(round_trips));
                 tuning.apply(end);
+                record(end);
             }
+            plan.change_costs(|simulated| change_simulation(&tuning.settings, simulated));
+            plan.add_versions(&versions);
         };
         // Seeds share it for as long as the program runs.
         Ok(Some(Change(Box::leak(Box::new(change)))))
+    }
+
+    /// Returns whether a policy of granting is selected.
+    pub(crate) fn has_policy(&self) -> bool {
+        !self.tuning.credits.is_empty()
     }
 
     /// Returns the words that select it once more.
@@ -164,16 +194,21 @@ fn features(text: &str) -> Result<FeaturesOf, String> {
     }
 }
 
-/// The values of `--rpcrdma`.
+/// The value of `--rpcrdma` with which seeds choose freely.
 pub(crate) const ANY: &str = "any";
-pub(crate) const WG: &str = "2wg";
 
-fn versions(text: &str) -> Result<VersionsOf, String> {
-    match text {
-        ANY => Ok(VersionsOf::Free),
-        WG => Ok(VersionsOf::Wg),
-        _ => Err(format!("`{text}` is neither `{ANY}` nor `{WG}`")),
+/// Parses a value of `--rpcrdma`, which may be a version that a program adds.
+pub(super) fn versions(text: &str, added: &[Version]) -> Result<VersionsOf, String> {
+    if text == ANY {
+        return Ok(VersionsOf::Free);
     }
+    let known = || std::iter::once(Version::TWO_WG).chain(added.iter().copied());
+    let found = known().find(|version| version.name() == text);
+    found.map(VersionsOf::Only).ok_or_else(|| {
+        let names: Vec<_> = known().map(Version::name).collect();
+        let names = names.join("`, `");
+        format!("`{text}` is none of `{ANY}`, `{names}`")
+    })
 }
 
 fn range(text: &str) -> Result<Range<u64>, String> {
@@ -203,10 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_any_or_those_of_the_working_group() {
-        assert_eq!(versions("any"), Ok(VersionsOf::Free));
-        assert_eq!(versions("2wg"), Ok(VersionsOf::Wg));
-        assert!(versions("2").is_err());
+    fn versions_are_any_or_those_of_the_working_group_or_of_the_program() {
+        let own = Version::new(9, "nine");
+        assert_eq!(versions("any", &[]), Ok(VersionsOf::Free));
+        let wg = Ok(VersionsOf::Only(Version::TWO_WG));
+        assert_eq!(versions("2wg", &[own]), wg);
+        assert_eq!(versions("nine", &[own]), Ok(VersionsOf::Only(own)));
+        let refused = versions("nine", &[]).unwrap_err();
+        assert_eq!(refused, "`nine` is none of `any`, `2wg`");
+        assert!(versions("2", &[own]).is_err());
     }
 
     #[test]

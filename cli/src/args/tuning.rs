@@ -17,13 +17,14 @@ const HELP: &str = "help";
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TuningArgs {
     /// Policy by which this end grants credits to its peer, at most those for which there are receives
-    /// (their number is `--set credits=`). Default: all
-    #[arg(long, value_name = "POLICY", value_parser = grants)]
-    pub(crate) credits: Option<Grants>,
+    /// (their number is `--set credits=`). Default: all. `compare` takes several, separated by commas, and
+    /// has rows for each, as for the variant wg:POLICY of --via
+    #[arg(long, value_name = "POLICY", value_parser = grants, value_delimiter = ',')]
+    pub(crate) credits: Vec<Grants>,
 
     /// Set a setting of connections over RDMA (repeatable): credits, inline thresholds, layout of receives,
     /// time-outs, ... `--set help` lists all, with units, bounds and defaults
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = SetParser(Catalog::standard()))]
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = SetParser(rpcrdma_compare::catalog()))]
     pub(crate) settings: Vec<Assignment>,
 }
 
@@ -31,9 +32,47 @@ impl TuningArgs {
     /// Returns what is selected of the catalog.
     ///
     /// # Errors
-    /// A setting is set twice.
+    /// A setting is set twice, or there are several policies.
     pub(crate) fn tuning(&self, catalog: &Catalog) -> Result<Tuning, Failure> {
-        Tuning::new(catalog.clone(), self.credits.clone(), &self.settings)
+        if self.credits.len() > 1 {
+            let text = "--credits: one policy, except with `compare`";
+            return Err(Failure::usage(text));
+        }
+        self.tuning_without_variants(catalog)
+    }
+
+    /// Returns what is selected of the catalog. Several policies are not: each is for variants of its
+    /// own ([`TuningArgs::variants`]).
+    ///
+    /// # Errors
+    /// A setting is set twice.
+    pub(crate) fn tuning_without_variants(&self, catalog: &Catalog) -> Result<Tuning, Failure> {
+        let grants = match &*self.credits {
+            [one] => Some(one.clone()),
+            _ => None,
+        };
+        Tuning::new(catalog.clone(), grants, &self.settings)
+    }
+
+    /// Returns the variants of a comparison: if there are several policies, each over RDMA with each of
+    /// them.
+    pub(crate) fn variants(&self, via: Vec<Variant>) -> Vec<Variant> {
+        if self.credits.len() < 2 {
+            return via;
+        }
+        let mut variants = Vec::new();
+        for variant in via {
+            let with = self
+                .credits
+                .iter()
+                .filter_map(|grants| variant.with_grants(grants));
+            let before = variants.len();
+            variants.extend(with);
+            if variants.len() == before {
+                variants.push(variant);
+            }
+        }
+        variants
     }
 }
 
@@ -67,7 +106,7 @@ impl TypedValueParser for ViaParser {
     ) -> Result<Variant, Error> {
         let text = value.to_string_lossy();
         let is_own = Variant::of_versions(&self.0).contains(&&*text);
-        if is_own || text.contains('+') {
+        if is_own || text.contains(['+', ':']) {
             let catalog = self.0.clone();
             let parse = move |text: &str| Variant::parse(&catalog, text);
             return parse.parse_ref(command, arg, value);

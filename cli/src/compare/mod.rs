@@ -2,7 +2,9 @@
 
 mod outputs;
 mod runs;
+pub(crate) mod server;
 
+use rdma::Clock;
 use rpcrdma_compare::{Comparison, Measured, Options, end_command, end_delay};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::catalog::Catalog;
@@ -14,6 +16,7 @@ use crate::capture;
 use crate::interrupt;
 use crate::output;
 use crate::progress::Status;
+use crate::trace;
 use outputs::{Outputs, Results};
 
 /// The width of paragraphs, which is that of the tables.
@@ -24,16 +27,22 @@ const WIDTH: usize = 100;
 /// # Errors
 /// A process does not start, an operation fails, or the rows cannot be written.
 pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> {
-    args.check()?;
-    let tuning = args.tuning.tuning(catalog)?;
+    args.check(catalog)?;
+    let tuning = args.tuning.tuning_without_variants(catalog)?;
     if args.inline != Options::default().inline {
         tuning.check_beside_inline("--inline")?;
     }
     if let Some((options, run)) = args.run_options() {
+        if args.trace.trace.is_some() {
+            let text = "--trace: not with --run; `rpcrdma mount --trace FILE` traces a mount";
+            return Err(Failure::usage(text));
+        }
         return runs::run(args, Options { tuning, ..options }, run);
     }
+    let server = args.server.as_deref().map(server::address);
     let mut options = Options {
         tuning,
+        server: server.transpose()?,
         ..args.options()
     };
     Comparison::new(options.clone())?;
@@ -45,7 +54,13 @@ pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> 
     // Before anything is measured: a file that cannot be written would waste it all.
     let outputs = Outputs::open(args)?;
     options.capture = capture::open(&args.capture, capture::Clock::Real)?;
-    if options.capture.is_some() && args.set_delay.is_none() {
+    let clock = match options.device == DeviceName::Sim {
+        true => Clock::simulated(),
+        false => Clock::monotonic(),
+    };
+    options.trace = trace::open(&args.trace, clock)?;
+    let has_file = options.capture.is_some() || options.trace.is_some();
+    if has_file && args.set_delay.is_none() {
         interrupt::handle()?;
     }
     let comparison = Comparison::new(options)?;

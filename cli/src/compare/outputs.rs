@@ -145,6 +145,10 @@ impl Outputs {
         let changes = self.reference.map(|reference| reference.changes(rows));
         let changes = changes.transpose()?;
         let facts = facts();
+        let drawn = match self.html.is_some() || self.figures.is_some() {
+            true => measured.ladders()?,
+            false => Vec::new(),
+        };
         let report = Report {
             rows,
             of_receives: measured.is_of_receives(),
@@ -153,6 +157,7 @@ impl Outputs {
             facts: &facts,
             noise: measured.noise.as_deref(),
             changes: changes.as_ref(),
+            ladders: &drawn,
         };
         if let Some(folder) = self.figures {
             let date = facts
@@ -165,9 +170,18 @@ impl Outputs {
                     ("svg", figure.svg(&conditions)),
                     ("tsv", figure.tsv(&conditions)),
                 ] {
-                    let path = folder.join(&figure.name).with_extension(extension);
-                    let what = format_args!("cannot write {}", path.display());
-                    fs::write(&path, text).context(what)?;
+                    write_figure(&folder, &figure.name, extension, &text)?;
+                }
+            }
+            for figure in &drawn {
+                let plain = format!("{}-plain", figure.name);
+                for (name, extension, text) in [
+                    (&figure.name, "svg", figure.svg()),
+                    (&figure.name, "txt", figure.text()),
+                    (&plain, "svg", figure.plain_svg()),
+                    (&plain, "txt", figure.plain_text()),
+                ] {
+                    write_figure(&folder, name, extension, &text)?;
                 }
             }
         }
@@ -206,6 +220,12 @@ impl Results {
         let changes = self.changes.as_ref().map(Changes::table);
         changes.map_or(Ok(()), |table| output::line(format_args!("\n{table}")))
     }
+}
+
+/// Writes a file of a figure.
+fn write_figure(folder: &Path, name: &str, extension: &str, text: &str) -> Result<(), Failure> {
+    let path = folder.join(format!("{name}.{extension}"));
+    fs::write(&path, text).context(format_args!("cannot write {}", path.display()))
 }
 
 /// Returns the facts needed to repeat the measurement besides its conditions: the command line, the

@@ -1,12 +1,13 @@
 //! The commands `exports`, `ls` and `stat`.
 
 use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
-use nfs_binding::proto::{Attributes, FileType};
+use nfs_binding::proto::{Attributes, FileType, NfsTime};
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::units::show_date;
 use rpcrdma_setup::{Context, Failure};
+use serde_json::{Value, json};
 
 use super::each;
 use crate::args::{ExportsArgs, LsArgs, StatArgs};
@@ -24,6 +25,7 @@ pub(crate) fn exports(args: &ExportsArgs, catalog: &Catalog) -> Result<(), Failu
     let reached = access.reach_mountd(&host, port)?;
     let mountd = Mount3::new(reached.client.clone());
     let list = reached.runtime.block_on(mountd.export(&()));
+    let mut entries = Vec::new();
     for export in list.context(&args.server)?.exports {
         let path = DisplayPath::from(&export.path.0[..]);
         let groups: Vec<String> = export
@@ -31,12 +33,19 @@ pub(crate) fn exports(args: &ExportsArgs, catalog: &Catalog) -> Result<(), Failu
             .iter()
             .map(|group| DisplayPath::from(&group.0[..]).to_string())
             .collect();
+        if args.json {
+            entries.push(json!({"path": path.to_string(), "groups": groups}));
+            continue;
+        }
         match groups.is_empty() {
             true => output::line(format_args!("{path}  everyone"))?,
             false => output::line(format_args!("{path}  {}", groups.join(",")))?,
         }
     }
-    Ok(())
+    match args.json {
+        true => output::json(&entries.into()),
+        false => Ok(()),
+    }
 }
 
 /// Checks that no mount option is given that could only affect calls of NFS: only MOUNT is called.
@@ -60,58 +69,103 @@ fn only_what_matters(mount: &MountOptions) -> Result<(), Failure> {
 pub(crate) fn ls(args: &LsArgs, catalog: &Catalog) -> Result<(), Failure> {
     let access = args.mount.access(catalog)?;
     let titles = args.urls.len() > 1;
-    each(&args.urls, |url| {
-        if titles {
+    let mut listings = Vec::new();
+    let mut is_first = true;
+    let listed = each(&args.urls, |url| {
+        if titles && !args.json {
+            if !std::mem::take(&mut is_first) {
+                output::line("")?;
+            }
             output::line(format_args!("{url}:"))?;
         }
-        list(&access.mount(url)?, url, args.long)
-    })
+        let mut entries = Vec::new();
+        list(&access.mount(url)?, url, args, &mut |mounted, entry| {
+            match args.json {
+                true => entries.push(entry.json(mounted)?),
+                false if args.long => print(mounted, &entry)?,
+                false => output::line(DisplayPath::from(entry.name))?,
+            }
+            Ok(())
+        })?;
+        listings.push(json!({"url": url.to_string(), "entries": entries}));
+        Ok(())
+    });
+    match args.json {
+        true => output::ended(listed, output::json(&listings.into())),
+        false => listed,
+    }
 }
 
-fn list(mounted: &Mounted, url: &NfsUrl, long: bool) -> Result<(), Failure> {
+/// An object and its name.
+struct Entry<'a> {
+    url: NfsUrl,
+    name: &'a [u8],
+    /// `None` if nothing needs its attributes.
+    object: Option<Object>,
+}
+
+/// Passes what a URL names to `show`: the file, or the entries of the directory in the order of their names.
+fn list(
+    mounted: &Mounted,
+    url: &NfsUrl,
+    args: &LsArgs,
+    show: &mut dyn FnMut(&Mounted, Entry<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let (mount, path, runtime) = (&mounted.mount, &mounted.path, &mounted.reached.runtime);
     let object = runtime
         .block_on(mount.resolve(path, Follow::Yes))
         .context(url)?;
     if object.attributes.file_type != FileType::Directory {
-        let name = DisplayPath::from(url.file_name());
-        return print(mounted, url, &name, &object, long);
+        let entry = Entry {
+            url: url.clone(),
+            name: url.file_name(),
+            object: Some(object),
+        };
+        return show(mounted, entry);
     }
     let mut entries = runtime
         .block_on(mount.list_all(object.handle, path))
         .context(url)?;
+    entries.retain(|entry| args.all || !entry.name.0.starts_with(b"."));
     entries.sort_by(|a, b| a.name.0.cmp(&b.name.0));
     for entry in entries {
-        let name = DisplayPath::from(&entry.name.0[..]);
-        if !long {
-            output::line(&name)?;
-            continue;
-        }
+        let name = &entry.name.0[..];
         let known = entry.handle.zip(entry.attributes);
         let object = match known {
-            Some((handle, attributes)) => Object { handle, attributes },
+            _ if !args.long && !args.json => None,
+            Some((handle, attributes)) => Some(Object { handle, attributes }),
             None => {
-                let looking = mount.lookup(object.handle, &entry.name.0, path);
-                runtime.block_on(looking).context(url)?
+                let looking = mount.lookup(object.handle, name, path);
+                Some(runtime.block_on(looking).context(url)?)
             }
         };
-        print(mounted, url, &name, &object, true)?;
+        let url = below(url, name);
+        show(mounted, Entry { url, name, object })?;
     }
     Ok(())
 }
 
-fn print(
-    mounted: &Mounted,
-    url: &NfsUrl,
-    name: &DisplayPath,
-    object: &Object,
-    long: bool,
-) -> Result<(), Failure> {
-    if !long {
-        return output::line(name);
+/// Returns the URL of a name in the directory of another URL.
+fn below(url: &NfsUrl, name: &[u8]) -> NfsUrl {
+    let mut path = url.path.clone();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
     }
+    path.extend(name);
+    NfsUrl {
+        path,
+        ..url.clone()
+    }
+}
+
+/// Prints a line of a long listing.
+fn print(mounted: &Mounted, entry: &Entry<'_>) -> Result<(), Failure> {
+    let Some(object) = &entry.object else {
+        return Ok(());
+    };
+    let name = DisplayPath::from(entry.name);
     let it = &object.attributes;
-    let target = link_target(mounted, url, object)?;
+    let target = link_target(mounted, &entry.url, object)?;
     output::line(format_args!(
         "{}{} {:>3} {:>6} {:>6} {:>12} {} UTC {name}{target}",
         type_letter(it.file_type),
@@ -129,9 +183,15 @@ fn link_target(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<Strin
     if object.attributes.file_type != FileType::Symlink {
         return Ok(String::new());
     }
+    let target = read_link(mounted, url, object)?;
+    Ok(format!(" -> {target}"))
+}
+
+/// Returns the target of a symbolic link.
+fn read_link(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<DisplayPath, Failure> {
     let reading = mounted.mount.readlink(object.handle, &mounted.path);
     let target = mounted.reached.runtime.block_on(reading).context(url)?;
-    Ok(format!(" -> {}", DisplayPath::from(&target[..])))
+    Ok(DisplayPath::from(&target[..]))
 }
 
 /// Shows attributes.
@@ -140,10 +200,20 @@ fn link_target(mounted: &Mounted, url: &NfsUrl, object: &Object) -> Result<Strin
 /// One of the files cannot be found.
 pub(crate) fn stat(args: &StatArgs, catalog: &Catalog) -> Result<(), Failure> {
     let access = args.mount.access(catalog)?;
-    each(&args.urls, |url| {
+    let mut files = Vec::new();
+    let shown = each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         let finding = mounted.mount.resolve(&mounted.path, Follow::No);
         let object = mounted.reached.runtime.block_on(finding).context(url)?;
+        if args.json {
+            let entry = Entry {
+                url: url.clone(),
+                name: url.file_name(),
+                object: Some(object),
+            };
+            files.push(entry.json(&mounted)?);
+            return Ok(());
+        }
         let target = link_target(&mounted, url, &object)?;
         let it = &object.attributes;
         output::line(format_args!("  name: {url}{target}"))?;
@@ -176,7 +246,53 @@ pub(crate) fn stat(args: &StatArgs, catalog: &Catalog) -> Result<(), Failure> {
             ))?;
         }
         Ok(())
-    })
+    });
+    match args.json {
+        true => output::ended(shown, output::json(&files.into())),
+        false => shown,
+    }
+}
+
+impl Entry<'_> {
+    /// Returns name, URL and attributes. A name that is no text is escaped; its URL is exact.
+    fn json(&self, mounted: &Mounted) -> Result<Value, Failure> {
+        let mut value = json!({
+            "name": DisplayPath::from(self.name).to_string(),
+            "url": self.url.to_string(),
+        });
+        let Some(object) = &self.object else {
+            return Ok(value);
+        };
+        let it = &object.attributes;
+        let date = |time: NfsTime| {
+            let date = show_date(u64::from(time.seconds)).replace(' ', "T");
+            format!("{date}.{:09}Z", time.nanos)
+        };
+        value["type"] = type_name(it.file_type).into();
+        value["mode"] = format!("{:04o}", it.mode & 0o7777).into();
+        for (key, number) in [
+            ("links", it.nlink.into()),
+            ("uid", it.uid.into()),
+            ("gid", it.gid.into()),
+            ("size", it.size),
+            ("used", it.used),
+            ("fileid", it.fileid),
+        ] {
+            value[key] = number.into();
+        }
+        for (key, time) in [
+            ("access", it.atime),
+            ("modify", it.mtime),
+            ("change", it.ctime),
+        ] {
+            value[key] = date(time).into();
+        }
+        if it.file_type == FileType::Symlink {
+            let target = read_link(mounted, &self.url, object)?;
+            value["target"] = target.to_string().into();
+        }
+        Ok(value)
+    }
 }
 
 fn type_letter(file_type: FileType) -> char {

@@ -21,8 +21,13 @@ pub(crate) use remove::rm;
 /// # Errors
 /// The text is not an NFS URL.
 fn url(text: &str) -> Result<NfsUrl, Failure> {
-    text.parse()
-        .map_err(|error| Failure::Usage(format!("{error}")))
+    text.parse().map_err(|error| {
+        let advice = match text.contains(['/', ':']) {
+            true => String::new(),
+            false => format!("; `rpcrdma exports {text}` lists what a server exports"),
+        };
+        Failure::Usage(format!("{error}{advice}"))
+    })
 }
 
 /// Returns the process's umask. It can only be read by setting it; no other thread creates files

@@ -25,6 +25,8 @@ pub(super) struct Watch {
     status: Status,
     start: Instant,
     shown: Instant,
+    /// The number of bytes to copy, or at least so many, if that is known.
+    expected: Option<u64>,
     /// The mount options `suid` or `nosuid`, and `dev` or `nodev`, if they are given.
     given: (Option<bool>, Option<bool>),
 }
@@ -49,8 +51,14 @@ impl Watch {
             status: Status::new(),
             start: now,
             shown: now,
+            expected: None,
             given: (None, None),
         })
+    }
+
+    /// Announces that regular files alone are copied, of at least `bytes`. `None`: there can be others.
+    pub(super) fn expect(&mut self, bytes: Option<u64>) {
+        self.expected = bytes;
     }
 
     /// Returns the options of a copy to a server, or of a removal: the default ones, with those of
@@ -82,8 +90,12 @@ impl Watch {
     pub(super) fn show(&mut self, totals: &Totals) {
         if self.shown.elapsed() >= EVERY {
             self.shown = Instant::now();
-            self.status
-                .show(Summary(self.what, totals, self.start.elapsed()));
+            let elapsed = self.start.elapsed();
+            let all = self.expected.map(|least| least.max(totals.begun));
+            match all.filter(|&all| all > 0) {
+                Some(all) => self.status.show(Part(self.what, totals, all, elapsed)),
+                None => self.status.show(Summary(self.what, totals, elapsed)),
+            }
         }
     }
 
@@ -107,6 +119,7 @@ impl Watch {
         // Errors are told even if nobody reads standard output any more.
         let printed = match totals.files + totals.directories + totals.others {
             0 => Ok(()),
+            _ if output::is_quiet() => Ok(()),
             _ => output::line(Summary(what, totals, start.elapsed())),
         };
         if totals.bytes_again > 0 {
@@ -141,16 +154,35 @@ impl Watch {
             )),
         };
         if !report.unfinished.is_empty() {
-            output::note(Unfinished(&report.unfinished, recursive));
+            output::tell(Unfinished(&report.unfinished, recursive));
+        }
+        if totals.incomplete_removed > 0 {
+            let files = count(
+                totals.incomplete_removed,
+                "incomplete file",
+                "incomplete files",
+            );
+            let was = if totals.incomplete_removed == 1 {
+                "was"
+            } else {
+                "were"
+            };
+            output::note(format_args!("{files} {was} removed from the server"));
+        }
+        if !report.lost.is_empty() {
+            output::tell(Lost(&report.lost));
+        }
+        if !report.no_room.is_empty() {
+            output::tell(NoRoom(&report.no_room));
         }
         if !report.leftovers.is_empty() {
-            output::note(Leftovers(&report.leftovers));
+            output::tell(Leftovers(&report.leftovers));
         }
         match devices {
             Some(devices) if report.is_complete() => {
                 return Err(Failure::Work(format!("{at}: not complete: {devices}")));
             }
-            Some(devices) => output::note(devices),
+            Some(devices) => output::tell(devices),
             None => {}
         }
         if report.is_complete() {
@@ -236,6 +268,28 @@ impl fmt::Display for Unfinished<'_> {
     }
 }
 
+/// Formats the incomplete files for which the server has no room, or that are too large for it.
+struct NoRoom<'a>(&'a [DisplayPath]);
+
+impl fmt::Display for NoRoom<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not complete on the server, and copying again would fail as well: ")?;
+        name(self.0, f)
+    }
+}
+
+/// Formats the files whose earlier content is lost.
+struct Lost<'a>(&'a [DisplayPath]);
+
+impl fmt::Display for Lost<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "the earlier content is lost, as it was overwritten in place (cp does the same): ",
+        )?;
+        name(self.0, f)
+    }
+}
+
 /// Formats a summary: `copied 12 files, 3 directories, 4.5 MiB in 0.2 s (22.5 MiB/s)`.
 struct Summary<'a>(&'static str, &'a Totals, Duration);
 
@@ -251,21 +305,93 @@ impl fmt::Display for Summary<'_> {
             write!(f, ", {}", count(totals.others, "other", "others"))?;
         }
         let seconds = elapsed.as_secs_f64();
-        if totals.bytes > 0 {
-            write!(f, ", {}", show_amount(totals.bytes))?;
+        let holes = match totals.holes {
+            0 => String::new(),
+            holes => format!("{} of holes", show_amount(holes)),
+        };
+        let bytes = totals.bytes - totals.bytes_removed;
+        match (bytes, totals.holes) {
+            (0, 0) => {}
+            (0, _) => write!(f, ", {holes}")?,
+            (_, 0) => write!(f, ", {}", show_amount(bytes))?,
+            _ => write!(f, ", {} and {holes}", show_amount(bytes))?,
         }
         write!(f, " in {seconds:.2} s")?;
-        if totals.bytes > 0 && seconds > 0.0 {
-            let rate = show_amount((totals.bytes as f64 / seconds) as u64);
+        if bytes > 0 && seconds > 0.0 {
+            let rate = show_amount((bytes as f64 / seconds) as u64);
             write!(f, " ({rate}/s)")?;
         }
         Ok(())
     }
 }
 
+/// Formats the progress of a copy of so many bytes: `copied 42 % of 4.7 GiB (210.0 MiB/s), 13 s left`.
+struct Part<'a>(&'static str, &'a Totals, u64, Duration);
+
+impl fmt::Display for Part<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(what, totals, all, elapsed) = self;
+        // A file can grow while it is copied.
+        let done = (totals.bytes - totals.bytes_removed + totals.holes).min(*all);
+        let percent = u128::from(done) * 100 / u128::from(*all);
+        write!(f, "{what} {percent} % of {}", show_amount(*all))?;
+        let seconds = elapsed.as_secs_f64();
+        if done > 0 && seconds > 0.0 {
+            let rate = show_amount((totals.bytes as f64 / seconds) as u64);
+            let left = (all - done) as f64 * seconds / done as f64;
+            let left = show_time_left(left.ceil() as u64);
+            write!(f, " ({rate}/s), {left} left")?;
+        }
+        Ok(())
+    }
+}
+
+/// Formats a number of seconds roughly: `13 s`, `2 min 5 s`, `1 h 20 min`.
+fn show_time_left(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_of_known_size_tells_percent_and_time_left() {
+        let mut totals = Totals {
+            bytes: 1 << 30,
+            ..Totals::default()
+        };
+        let part =
+            |totals: &Totals| Part("copied", totals, 4 << 30, Duration::from_secs(10)).to_string();
+        assert_eq!(
+            part(&totals),
+            "copied 25 % of 4.0 GiB (102.4 MiB/s), 30 s left"
+        );
+        totals.holes = 2 << 30;
+        assert_eq!(
+            part(&totals),
+            "copied 75 % of 4.0 GiB (102.4 MiB/s), 4 s left"
+        );
+        totals.bytes_removed = 1 << 30;
+        assert_eq!(
+            part(&totals),
+            "copied 50 % of 4.0 GiB (102.4 MiB/s), 10 s left"
+        );
+        totals.holes = 4 << 30;
+        assert_eq!(
+            part(&totals),
+            "copied 100 % of 4.0 GiB (102.4 MiB/s), 0 s left"
+        );
+        assert_eq!(part(&Totals::default()), "copied 0 % of 4.0 GiB");
+        assert_eq!(
+            [59, 125, 4800].map(show_time_left),
+            ["59 s", "2 min 5 s", "1 h 20 min"]
+        );
+    }
 
     #[test]
     fn summaries_leave_out_what_is_not_there() {

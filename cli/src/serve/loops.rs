@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use nfs_binding::server::NfsServer;
 use rdma::Pool;
@@ -23,6 +24,9 @@ use rpcrdma_setup::costs::Costs;
 use rpcrdma_setup::device::DeviceChoice;
 use rpcrdma_setup::mount_options::Proto;
 use rpcrdma_setup::{Context, Failure};
+
+use super::rpcbind::{Listening, Registration, Way};
+use crate::metrics::{of_server, where_they_are};
 
 use super::{cannot_listen, enough_for_one, listen_error, say};
 
@@ -90,12 +94,18 @@ pub(super) struct Plan {
     /// The ports for RDMA and for TCP.
     pub(super) ports: (u16, u16),
     pub(super) sockets: Sockets,
+    /// Where scrapers of metrics connect.
+    pub(super) metrics: Option<TcpListener>,
+    /// The way to the rpcbind with which the server is registered.
+    pub(super) rpcbind: Option<Way>,
+    /// The time that calls in progress have to end when the server ends.
+    pub(super) drain: Duration,
 }
 
-/// A loop that is ready to run, and the lines that say where it listens.
+/// A loop that is ready to run, and where it listens.
 struct Ready {
     server: Server,
-    listening: Vec<String>,
+    listening: Vec<Listening>,
 }
 
 impl Plan {
@@ -113,7 +123,7 @@ impl Plan {
                     // Nobody listens any more if the first loop has failed.
                     let _ = ready.send(made.is_ok());
                     drop(ready);
-                    made.and_then(|made| serve(made.server, stop))
+                    made.and_then(|made| self.serve(made.server, stop, None))
                 };
                 let thread = thread::Builder::new().name(format!("loop-{index}"));
                 match thread.spawn_scoped(scope, run) {
@@ -127,13 +137,27 @@ impl Plan {
             drop(ready);
             let guard = StopOnEnd(stop);
             let first = self.make(0).and_then(|made| {
+                let (mut registration, mut metrics) = (None, None);
                 // A loop that could not be made has the reason, which its thread returns.
                 if others.iter().all(|ready| ready) {
-                    for line in exported.iter().chain(&made.listening) {
+                    registration = self.register(&made.listening)?;
+                    for line in exported {
                         say(format_args!("{line}"))?;
                     }
+                    if let Some(registration) = &registration {
+                        say(format_args!("registered {registration} with rpcbind"))?;
+                    }
+                    if let Some(listener) = &self.metrics {
+                        metrics = Some(of_server(listener, &self.group, &self.limits)?);
+                        say(format_args!("{}", where_they_are(listener)?))?;
+                    }
+                    for listening in &made.listening {
+                        say(format_args!("{listening}"))?;
+                    }
                 }
-                serve(made.server, stop)
+                let served = self.serve(made.server, stop, registration);
+                drop(metrics);
+                served
             });
             drop(guard);
             let mut result = first;
@@ -145,6 +169,41 @@ impl Plan {
             }
             result
         })
+    }
+
+    /// Registers the server with rpcbind, if it is to be.
+    fn register(&self, listening: &[Listening]) -> Result<Option<Registration>, Failure> {
+        let Some(way) = self.rpcbind else {
+            return Ok(None);
+        };
+        let added = self.programs.iter().filter_map(|it| it.service());
+        let added = added.flat_map(|it| it.programs().to_vec());
+        let programs: Vec<_> = self
+            .service
+            .programs()
+            .iter()
+            .copied()
+            .chain(added)
+            .collect();
+        Registration::new(way, listening, &programs).map(Some)
+    }
+
+    /// Serves until `stop` is used, and then ends what has begun. No new client is to find the server by
+    /// `registration` from then on.
+    fn serve(
+        &self,
+        mut server: Server,
+        stop: &Stop,
+        registration: Option<Registration>,
+    ) -> Result<(), Failure> {
+        let ended = server.run(stop);
+        drop(registration);
+        ended.map_err(Failure::work)?;
+        let answered = server.drain(self.drain).map_err(Failure::work)?;
+        if !answered {
+            tracing::warn!(limit = ?self.drain, "ending without answers to calls in progress");
+        }
+        Ok(())
     }
 
     /// Makes a loop with its device and its transports.
@@ -182,7 +241,11 @@ impl Plan {
                 .try_clone()
                 .and_then(|socket| TcpServer::listening(socket, options.clone()))
                 .map_err(|error| cannot_listen(address, Proto::Tcp, error))?;
-            listening.push(format!("listening tcp {}", tcp.local_addr()));
+            listening.push(Listening {
+                proto: Proto::Tcp,
+                address: tcp.local_addr(),
+                device: None,
+            });
             transports.push(Rc::new(RefCell::new(tcp)));
         }
         for transport in transports {
@@ -192,12 +255,12 @@ impl Plan {
         Ok(Ready { server, listening })
     }
 
-    /// Makes the RDMA transport of a loop. Returns it with the lines that say where it listens.
+    /// Makes the RDMA transport of a loop. Returns it with where it listens.
     fn rdma(
         &self,
         seat: Option<&LoopSeat>,
         budget: rpcrdma_host::Budget,
-    ) -> Result<(Rc<RefCell<RdmaServer>>, Vec<String>), Failure> {
+    ) -> Result<(Rc<RefCell<RdmaServer>>, Vec<Listening>), Failure> {
         let choice = DeviceChoice {
             sockets: self.sockets.rdma.clone(),
             seat: seat.cloned(),
@@ -224,14 +287,14 @@ impl Plan {
             let heard = rdma
                 .listen(address)
                 .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
-            listening.push(format!("listening rdma {heard} {name}"));
+            listening.push(Listening {
+                proto: Proto::Rdma,
+                address: heard,
+                device: Some(name.clone()),
+            });
         }
         Ok((Rc::new(RefCell::new(rdma)), listening))
     }
-}
-
-fn serve(mut server: Server, stop: &Stop) -> Result<(), Failure> {
-    server.run(stop).map_err(Failure::work)
 }
 
 /// Stops all loops when it is dropped: a loop has ended, perhaps by a panic, and the others must not

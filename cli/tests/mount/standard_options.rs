@@ -182,7 +182,7 @@ fn protected_links_need_default_permissions() {
     place.umount(&[]).ok();
 }
 
-/// Tests what docs/fuse-mount.md says of `default_permissions`: the kernel decides by the owner
+/// Tests what docs/fuse-programs.md says of `default_permissions`: the kernel decides by the owner
 /// that the server reports.
 #[test]
 fn default_permissions_forbids_what_a_server_that_squashes_allows() {

@@ -1,0 +1,409 @@
+//! The `gateway` command: a relay between clients and a server, until a signal.
+
+use std::cell::RefCell;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::rc::Rc;
+
+use nfs_binding::server::Privileges;
+use rdma::{Counters, Pool};
+use rdma_capture::Capture;
+use rpc_transport::limits::{self, Limits};
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
+use rpc_transport::{ServerTransport, Stop, TcpClient, TcpOptions, TcpServer};
+use rpcrdma_gateway::reduction::{Direction, ReducerOptions};
+use rpcrdma_gateway::{Outgoing, Relay, RelayOptions};
+use rpcrdma_protocols::{RoundTripFeatures, Side};
+use rpcrdma_setup::access::{Access, CALLBACKS, LinkOptions};
+use rpcrdma_setup::catalog::{Catalog, Features, Tuning};
+use rpcrdma_setup::congestion::check_congestion;
+use rpcrdma_setup::costs::CostsArg;
+use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
+use rpcrdma_setup::mount_options::{MountOptions, Proto};
+use rpcrdma_setup::{Context, Failure};
+
+use crate::args::{Endpoint, GatewayArgs};
+use crate::capture;
+use crate::interrupt;
+use crate::output;
+
+/// Bytes of a record over TCP beside the results of a reply: the RPC header with its verifier.
+const RECORD_HEADER: u32 = 64 << 10;
+/// The number of descriptors of each client: its connection and the one to the server.
+const DESCRIPTORS: usize = 2;
+/// The memory for receives of clients over RDMA, as `serve` has it.
+const RECEIVE_MEMORY: usize = 512 << 20;
+
+/// Passes messages on until SIGINT, SIGTERM or SIGHUP.
+///
+/// # Errors
+/// An address cannot be used, the server is unknown, or a device cannot be opened.
+pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let tuning = args.tuning.tuning(catalog)?;
+    let has_rdma_clients = args.listen.iter().any(|it| it.proto == Proto::Rdma);
+    check(args, &tuning, has_rdma_clients)?;
+    let server = address(&args.to)?;
+    let mut access = access(args, catalog, &tuning)?;
+    let limits = resources(args, has_rdma_clients);
+    let gateway = Gateway {
+        args,
+        tuning: &tuning,
+        pool: Pool::keeping(limits.budget.limit() + limits.receives, limits.kept),
+        capture: capture::create(&args.capture, capture::Clock::Real)?,
+        limits,
+    };
+    // Before any thread is started, because each thread has privileges of its own.
+    drop_privileges(args, &access)?;
+    capture::write_regularly(gateway.capture.as_ref())?;
+    access.device.capture = gateway.capture.clone();
+    access.device.resources = gateway.device_resources();
+    let (outgoing, pool) = gateway.outgoing(&access, server)?;
+    let (incoming, listening, rdma) = gateway.incoming(&pool)?;
+    let options = RelayOptions {
+        reducer: ReducerOptions {
+            max_reply: args.max_reply,
+            ..ReducerOptions::default()
+        },
+        ..RelayOptions::new(server)
+    };
+    let relay = Relay::new(options, Rc::clone(&outgoing));
+    let mut relay = relay.context("cannot set up polling")?;
+    relay.set_busy_poll(args.busy_poll);
+    for transport in incoming {
+        let added = relay.listen(transport);
+        added.context("cannot set up polling")?;
+    }
+    if args.explain {
+        relay.explain(Box::new(|direction, kind, treatment| {
+            let to = direction_name(direction);
+            // The gateway goes on if the reader has gone.
+            let _ = output::line(format_args!("explain: {to}{kind}: {treatment}"));
+        }));
+    }
+    let stop = stop_on_signal()?;
+    for line in listening {
+        say(format_args!("{line} to {}", args.to))?;
+    }
+    relay.run(&stop).map_err(Failure::work)?;
+    let answered = relay.drain(args.drain.0).map_err(Failure::work)?;
+    if !answered {
+        tracing::warn!(limit = ?args.drain.0, "ending without answers to calls in progress");
+    }
+    report(&relay, &*outgoing.borrow(), rdma.as_deref());
+    tracing::info!("ended by a signal");
+    Ok(())
+}
+
+/// Checks that options have an effect.
+fn check(args: &GatewayArgs, tuning: &Tuning, has_rdma_clients: bool) -> Result<(), Failure> {
+    let only_clients = [
+        ("--rpcrdma", args.rpcrdma.is_some()),
+        ("--features", args.features.is_some()),
+        ("--inline", args.inline.is_some()),
+    ];
+    let given = only_clients.iter().find(|(_, given)| *given);
+    if let (Some((name, _)), false) = (given, has_rdma_clients) {
+        let text =
+            format!("{name}: only for --listen rdma:ADDR (-o has those of --to rdma:SERVER)");
+        return Err(Failure::Usage(text));
+    }
+    let has_rdma = has_rdma_clients || args.to.proto == Proto::Rdma;
+    if args.capture.capture.is_some() && !has_rdma {
+        return Err(Failure::usage(
+            "--capture: only what passes over RDMA is captured",
+        ));
+    }
+    if has_rdma_clients {
+        tuning.check_for(Side::Server)?;
+    }
+    if let Some(congestion) = &args.congestion {
+        check_congestion(congestion)?;
+    }
+    Ok(())
+}
+
+/// Returns the first address of the server. It is found once, when the gateway begins.
+fn address(to: &Endpoint) -> Result<SocketAddr, Failure> {
+    let mut found = (to.host.as_str(), to.port)
+        .to_socket_addrs()
+        .context(format_args!("--to {to}: cannot find the server"))?;
+    let none = || Failure::Work(format!("--to {to}: the server has no address"));
+    found.next().ok_or_else(none)
+}
+
+/// Returns the parameters of connections to the server.
+fn access(args: &GatewayArgs, catalog: &Catalog, tuning: &Tuning) -> Result<Access, Failure> {
+    let text = args.options.join(",");
+    let (mut mount, overridden) = MountOptions::parse_and_note(catalog, &text)
+        .map_err(|error| Failure::Usage(error.to_string()))?;
+    for note in overridden {
+        output::remark(format_args!("-o {note}"));
+    }
+    let rest = MountOptions {
+        rpcrdma: None,
+        features: None,
+        inline: None,
+        device: None,
+        registration: None,
+        client_address: None,
+        ..mount.clone()
+    };
+    if rest != MountOptions::default() {
+        let text = format!(
+            "-o {text}: only rpcrdma=, features=, inline=, device=, registration= and clientaddr= are \
+             options of a gateway"
+        );
+        return Err(Failure::Usage(text));
+    }
+    mount.proto = args.to.proto;
+    let (tuning, costs) = match args.to.proto {
+        Proto::Rdma => (tuning.clone(), args.costs.as_ref()),
+        // They are for the clients.
+        Proto::Tcp => (Tuning::of(catalog.clone()), None),
+    };
+    Access::tuned(mount, link(args, Proto::Rdma), costs, &tuning)
+}
+
+/// Returns the simulated link of connections of one kind.
+fn link(args: &GatewayArgs, proto: Proto) -> LinkOptions {
+    let is_rdma = proto == Proto::Rdma;
+    LinkOptions {
+        delay: if is_rdma {
+            args.delay.0
+        } else {
+            Default::default()
+        },
+        rate: args.rate.filter(|_| is_rdma).map(|rate| rate.0),
+        busy_poll: args.busy_poll,
+        crc: false,
+        congestion: args.congestion.clone(),
+    }
+}
+
+/// Returns the limits of the gateway. Raises the soft limit on file descriptors to the hard limit.
+fn resources(args: &GatewayArgs, has_rdma_clients: bool) -> Limits {
+    let (descriptors, raised) = limits::raise_descriptors();
+    if let Err(error) = raised {
+        tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
+    }
+    let memory = match args.memory_limit {
+        Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
+        None => limits::default_memory(),
+    };
+    let receives = if has_rdma_clients { RECEIVE_MEMORY } else { 0 };
+    // There are no files to open.
+    let left = limits::most_connections(descriptors);
+    let clients = usize::try_from(left).unwrap_or(usize::MAX) / DESCRIPTORS;
+    let limits = Limits::new(memory, receives, clients.max(1));
+    let connections = limits.connections;
+    tracing::info!(memory, descriptors, connections, "limits");
+    limits
+}
+
+/// Drops the privileges that are of no use for passing messages on. Reserved ports are bound whenever a
+/// client connects.
+fn drop_privileges(args: &GatewayArgs, access: &Access) -> Result<(), Failure> {
+    let is_verbs = |name: &DeviceName| matches!(name, DeviceName::Verbs(_));
+    let privileges = Privileges {
+        directories: false,
+        locked_memory: is_verbs(&args.device) || is_verbs(&access.device.name),
+        low_ports: true,
+    };
+    let dropped = privileges.drop_others();
+    dropped.context("cannot give up the privileges that a gateway does not need")
+}
+
+/// The parts from which transports are made.
+struct Gateway<'a> {
+    args: &'a GatewayArgs,
+    tuning: &'a Tuning,
+    limits: Limits,
+    /// The memory of all transports, unless a verbs device has its own.
+    pool: Pool,
+    capture: Option<Capture>,
+}
+
+/// Transports that clients connect to, the lines that say where, and the one over RDMA, if there is one.
+type Incoming = (
+    Vec<Rc<RefCell<dyn ServerTransport>>>,
+    Vec<String>,
+    Option<Rc<RefCell<RdmaServer>>>,
+);
+
+impl Gateway<'_> {
+    fn device_resources(&self) -> Resources {
+        Resources {
+            memory: self.limits.budget.limit() + self.limits.receives,
+            kept: self.limits.kept,
+            connections: self.limits.accepted(),
+        }
+    }
+
+    fn tcp(&self, pool: &Pool) -> TcpOptions {
+        TcpOptions {
+            pool: pool.clone(),
+            budget: self.limits.budget.clone(),
+            max_record: self.args.max_reply.saturating_add(RECORD_HEADER),
+            callbacks: true,
+            max_connections: self.limits.accepted(),
+            ..link(self.args, Proto::Tcp).tcp()
+        }
+    }
+
+    /// Returns the transport to the server, and the memory from which it sends without a copy.
+    fn outgoing(
+        &self,
+        access: &Access,
+        server: SocketAddr,
+    ) -> Result<(Rc<RefCell<dyn Outgoing>>, Pool), Failure> {
+        if self.args.to.proto == Proto::Tcp {
+            let tcp = TcpClient::new(self.tcp(&self.pool));
+            return Ok((Rc::new(RefCell::new(tcp)), self.pool.clone()));
+        }
+        let rdma = access.rdma_transport(server, Some(self.pool.clone()))?;
+        let pool = rdma.device().pool().clone();
+        Ok((Rc::new(RefCell::new(rdma)), pool))
+    }
+
+    fn incoming(&self, pool: &Pool) -> Result<Incoming, Failure> {
+        let mut transports: Vec<Rc<RefCell<dyn ServerTransport>>> = Vec::new();
+        let mut lines = Vec::new();
+        let mut rdma: Option<Rc<RefCell<RdmaServer>>> = None;
+        for endpoint in &self.args.listen {
+            let what = format!("--listen {endpoint}");
+            let addresses = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
+            for address in addresses.context(&what)? {
+                let line = match endpoint.proto {
+                    Proto::Tcp => {
+                        let tcp = TcpServer::bind(address, self.tcp(pool)).context(&what)?;
+                        let line = format!("listening tcp {}", tcp.local_addr());
+                        transports.push(Rc::new(RefCell::new(tcp)));
+                        line
+                    }
+                    Proto::Rdma => {
+                        let server = match &rdma {
+                            Some(server) => Rc::clone(server),
+                            None => {
+                                let server =
+                                    Rc::new(RefCell::new(self.rdma_server(pool, address)?));
+                                transports
+                                    .push(Rc::clone(&server) as Rc<RefCell<dyn ServerTransport>>);
+                                rdma.insert(server).clone()
+                            }
+                        };
+                        let mut server = server.borrow_mut();
+                        let heard = server.listen(address).context(&what)?;
+                        let name = &server.device().attributes().name;
+                        format!("listening rdma {heard} {name}")
+                    }
+                };
+                lines.push(line);
+            }
+        }
+        Ok((transports, lines, rdma))
+    }
+
+    /// Returns the transport for clients over RDMA, which does not listen yet.
+    fn rdma_server(&self, pool: &Pool, address: SocketAddr) -> Result<RdmaServer, Failure> {
+        let args = self.args;
+        let choice = DeviceChoice {
+            name: args.device.clone(),
+            registration: args.registration,
+            address: Some(address.ip()).filter(|ip| !ip.is_unspecified()),
+            resources: self.device_resources(),
+            pool: Some(pool.clone()),
+            capture: self.capture.clone(),
+            ..DeviceChoice::default()
+        };
+        choice.check()?;
+        let link = LinkOptions {
+            crc: args.crc.is_on(),
+            ..link(args, Proto::Rdma)
+        };
+        let device = link.device(&choice)?.device;
+        let all = || Features::from(RoundTripFeatures::ALL);
+        let features = args.features.clone().unwrap_or_else(all);
+        let mut options = RdmaServerOptions {
+            versions: args.rpcrdma.clone().unwrap_or_default(),
+            max_receive_memory: self.limits.receives,
+            max_connections: self.limits.accepted(),
+            budget: self.limits.budget.clone(),
+            ..RdmaServerOptions::new(self.tuning.protocols(&features))
+        };
+        if let Some(sizes) = args.inline {
+            self.tuning.check_beside_inline("--inline")?;
+            sizes.apply(&mut options.common);
+        }
+        self.tuning.apply_to_server(&mut options);
+        options.common.callbacks = CALLBACKS;
+        let costs = CostsArg::load(args.costs.as_ref())?;
+        let costs = costs.on_link(link.delay, link.rate);
+        options.common.costs = costs.or_of(&device.attributes().costs).model();
+        Ok(RdmaServer::new(device, options))
+    }
+}
+
+/// Writes a line to standard output. The gateway goes on if the reader has gone.
+fn say(text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+    match output::line(text) {
+        Err(Failure::OutputClosed) => Ok(()),
+        other => other,
+    }
+}
+
+fn direction_name(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "",
+        Direction::Backward => "callback ",
+    }
+}
+
+/// Logs what was passed on, and prints the report on kinds of calls if there is one.
+fn report(relay: &Relay, outgoing: &dyn Outgoing, rdma: Option<&RefCell<RdmaServer>>) {
+    let stats = relay.stats();
+    tracing::info!(
+        clients = stats.clients,
+        calls = stats.calls,
+        replies = stats.replies,
+        callbacks = stats.backward_calls,
+        repeated = stats.repeated,
+        failed = stats.failed,
+        misplaced = stats.misplaced,
+        stray = stats.stray,
+        "passed on"
+    );
+    let to_server = outgoing.counters();
+    let to_clients = rdma.map_or_else(Counters::default, |rdma| rdma.borrow().counters());
+    tracing::info!(
+        to_server = to_server.copied_bytes,
+        to_clients = to_clients.copied_bytes,
+        "bytes copied"
+    );
+    let Some(kinds) = relay.kinds() else {
+        return;
+    };
+    for (direction, kind, treatment) in kinds.by_calls() {
+        let to = direction_name(direction);
+        let (calls, reply) = (treatment.calls, treatment.longest_reply);
+        let items = treatment.longest_items;
+        let _ = output::line(format_args!(
+            "explained: {calls} calls {to}{kind}: {treatment}; longest reply {reply} bytes, and {items} apart"
+        ));
+    }
+    if kinds.others() > 0 {
+        let _ = output::line(format_args!(
+            "explained: {} calls of further kinds",
+            kinds.others()
+        ));
+    }
+}
+
+/// Returns a handle that the first SIGINT, SIGTERM or SIGHUP stops. A second one ends the process at once.
+fn stop_on_signal() -> Result<Stop, Failure> {
+    let stop = Stop::new();
+    let on_signal = stop.clone();
+    interrupt::on_signals(move |signal| match on_signal.is_stopped() {
+        false => on_signal.stop(),
+        true => interrupt::die(signal),
+    })?;
+    Ok(stop)
+}
