@@ -14,6 +14,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use iwarp::{Iwarp, Options};
 use onc_rpc::{AuthSys, Credential, Encoder, Message};
+use rdma::trace::Trace;
 use rdma::{Device, Pool};
 use rpc_transport::rdma::{
     Choice, RdmaClient, RdmaClientOptions, RdmaOptions, RdmaServer, RdmaServerOptions, Version,
@@ -179,10 +180,23 @@ impl Ends {
     /// # Errors
     /// The error of the operating system.
     pub fn with_service(carrier: Carrier, service: Box<dyn Service>) -> Outcomes<Self> {
+        Self::traced(carrier, service, None)
+    }
+
+    /// Does the same, with an observer of the calls at both ends.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn traced(
+        carrier: Carrier,
+        service: Box<dyn Service>,
+        trace: Option<&Trace>,
+    ) -> Outcomes<Self> {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let options = ServerOptions {
             workers: 1,
             busy_poll: true,
+            trace: trace.cloned(),
             ..ServerOptions::default()
         };
         let mut server = Server::new(service, options)?;
@@ -231,6 +245,7 @@ impl Ends {
                 gid: 0,
                 gids: Default::default(),
             }),
+            trace: trace.cloned(),
             ..ClientOptions::default()
         };
         let connecting = Client::connect(&runtime, address, port, options);

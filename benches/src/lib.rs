@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
-pub mod load;
 pub mod nfs;
 
 use std::time::{Duration, Instant};

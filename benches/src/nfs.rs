@@ -10,6 +10,7 @@ use nfs_binding::proto::{
     FileHandle, HandleArgs, ReadArgs, ReaddirplusArgs, SetAttributes, Stable, WriteArgs,
 };
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
+use rdma::trace::Trace;
 use rpc_transport::Client;
 
 use crate::calls::{Carrier, Ends, Outcomes};
@@ -36,6 +37,14 @@ impl NfsEnds {
     /// # Errors
     /// The error of the operating system, or a call failed.
     pub fn new(carrier: Carrier, len: usize) -> Outcomes<Self> {
+        Self::traced(carrier, len, None)
+    }
+
+    /// Does the same, with an observer of the calls at both ends.
+    ///
+    /// # Errors
+    /// The error of the operating system, or a call failed.
+    pub fn traced(carrier: Carrier, len: usize, trace: Option<&Trace>) -> Outcomes<Self> {
         let export = Export {
             path: PATH.to_owned(),
             backend: Arc::new(MemoryFs::new(MEMORY)?),
@@ -46,7 +55,7 @@ impl NfsEnds {
             },
         };
         let service = NfsServer::new(vec![export], HandleKey::random()?)?;
-        let mut ends = Ends::with_service(carrier, Box::new(service))?;
+        let mut ends = Ends::traced(carrier, Box::new(service), trace)?;
         let client = ends.client.clone();
         let none = SetAttributes::default;
         let making = async {

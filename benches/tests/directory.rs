@@ -11,16 +11,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nfs_binding::client::NfsUrl;
 use nfs_binding::fs::directory::DirectoryOptions;
 use nfs_binding::fs::{DirectoryFs, FileSystem, MemoryFs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Privileges, Squash};
 use rpc_transport::{Server, ServerOptions, Stop, TcpOptions, TcpServer};
-use rpcrdma_benches::load::{self, Op, Plan};
+use rpcrdma_programs::workload::{Op, Pace, Prepared, Server as Place, Until, drive};
+use rpcrdma_setup::access::{Access, LinkOptions};
+use rpcrdma_setup::mount_options::MountOptions;
 
 /// How often the servers take turns.
 const TURNS: usize = 5;
+/// The time of calls in a turn.
+const TIME: Duration = Duration::from_millis(100);
 /// The maximum number of switches of threads for each call.
 const MOST_SWITCHES: f64 = 0.3;
 
@@ -100,31 +105,21 @@ impl Running {
     /// Makes calls, 16 at a time. Returns the switches of threads and the nanoseconds of processor time
     /// that each took.
     fn load(&self, op: Op) -> (f64, f64) {
-        // The file is made and checked in both runs, so that the difference has only the calls.
-        let (few, many) = (self.load_in_rounds(op, 1), self.load_in_rounds(op, 6));
-        let calls = many.2.saturating_sub(few.2).max(1) as f64;
-        let each = |few: u64, many: u64| many.saturating_sub(few) as f64 / calls;
-        (each(few.0, many.0), each(few.1, many.1))
-    }
-
-    /// Makes calls in this number of rounds. Returns the switches of threads, the nanoseconds of processor
-    /// time, and the number of calls.
-    fn load_in_rounds(&self, op: Op, rounds: u32) -> (u64, u64, u64) {
-        let target = format!("x - proto=tcp nfs://{}/export", self.address);
-        let plan = Plan {
-            targets: vec![target.parse().unwrap()],
-            ops: vec![op],
-            connections: 1,
-            in_flight: 16,
-            threads: 1,
-            time: Duration::from_millis(20),
-            rounds,
-        };
+        let url: NfsUrl = format!("nfs://{}/export", self.address).parse().unwrap();
+        let mount = MountOptions::parse("proto=tcp").unwrap();
+        let access = Access::new(mount, LinkOptions::default(), None).unwrap();
+        let mounted = access.mount(&url).unwrap();
+        let (runtime, client) = (&mounted.reached.runtime, &mounted.reached.client);
+        let server = Place::new(client, Some(mounted.mount.root()), 0);
+        let prepared = runtime.block_on(Prepared::new(&op, server)).unwrap();
+        let start = Instant::now();
+        let now = || start.elapsed();
         let before = self.used();
-        let outcome = load::run(&plan).unwrap();
-        let after = self.used();
-        let calls = outcome.rows.iter().map(|row| row.calls_made).sum();
-        (after.0 - before.0, after.1 - before.1, calls)
+        let pace = (Pace::InFlight(16), Until::Elapsed(TIME));
+        let calls = runtime.block_on(drive(client, &prepared, pace, 0, &now, |_| ()));
+        let (after, calls) = (self.used(), calls.unwrap() as f64);
+        let each = |before: u64, after: u64| (after - before) as f64 / calls;
+        (each(before.0, after.0), each(before.1, after.1))
     }
 
     fn end(self) {
@@ -157,8 +152,8 @@ fn calls_to_a_directory_cost_no_switches_of_threads() {
         let is_tmpfs = fs.nonblocking().unwrap().is_in_memory();
         drop(fs);
         let directory = Running::start(move || Arc::new(open()));
-        let ops = [Op::Getattr, Op::Read].into_iter();
-        for op in ops.chain(is_tmpfs.then_some(Op::Write)) {
+        let ops = [Op::Getattr, Op::Read(4096)].into_iter();
+        for op in ops.chain(is_tmpfs.then_some(Op::Write(8192))) {
             let (mut switches, mut times) = (Vec::new(), [f64::INFINITY; 2]);
             for _ in 0..TURNS {
                 let in_memory = memory.load(op).1;
@@ -170,8 +165,7 @@ fn calls_to_a_directory_cost_no_switches_of_threads() {
             // takes each of them alone. On a busy machine, this happens to one server and not to the other.
             let (switches, ratio) = (median(switches), times[1] / times[0]);
             let what = format!(
-                "{} in {}: {switches:.3} switches and {ratio:.2} of the time in memory",
-                op.name(),
+                "{op} in {}: {switches:.3} switches and {ratio:.2} of the time in memory",
                 parent.display()
             );
             println!("{what}");
