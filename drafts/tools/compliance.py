@@ -22,8 +22,11 @@ LISTS = [
     ("v2-wg", None),
     ("ext-xchar", "xcharext-02"),
     ("ext-continuation", "rtrext-00"),
+    ("nfs-binding", "RFC 8267"),
 ]
-DOCUMENTS = ["RFC 8166", "RFC 8797", "version-two-01", "version-two-07", "xcharext-02", "rtrext-00", "RFC 8167"]
+DOCUMENTS = [
+    "RFC 8166", "RFC 8797", "version-two-01", "version-two-07", "xcharext-02", "rtrext-00", "RFC 8167", "RFC 8267",
+]
 NAME = re.compile(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`")
 
 

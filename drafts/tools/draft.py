@@ -5,7 +5,8 @@
 
 What stands in double braces in TEMPLATE is replaced; the result is FOLDER/DOCNAME.xml. Everything that is
 referred to has to be there: rows of measurements, constants, files, tests. Otherwise it says what is
-missing and fails. FOLDER/extract.sh is the script that the text has for its XDR. The folder FIGURES has
+missing and fails. Of FIGURES, COMPLIANCE.json and ORACLE.json only what TEMPLATE refers to is read.
+FOLDER/extract.sh is the script that the text has for its XDR. The folder FIGURES has
 what `figures/make --into` saves: drafts.json; drafts-long.json, with rows of receives as long as those that
 bulk data is placed in, each of which is called VIA-long here; and with receives of several lengths,
 receives.json, and receives-near.json over the link of the others.
@@ -18,6 +19,7 @@ receives.json, and receives-near.json over the link of the others.
     {{alike OPS SIZES VIAS KEYS}}       nothing, if these rows have the same of these keys; each is a list with commas
     {{table OP [VIA,... [SIZE,...]]}}   rows of an operation, by default those of the drafts of 2016
     {{figure OP [VIA,...]}}             their times
+    {{ladder [wg]}}                     a WRITE of 8 KiB by version 1 and with placement, of ladder-drafts.json
     {{command}} {{costs}}               how the rows were made, and by which costs
     {{command long}} {{command receives}}    how those of the other files were made
     {{receives VIA,...}}                the round trips of WRITEs over the memory for receives
@@ -34,11 +36,13 @@ receives.json, and receives-near.json over the link of the others.
     {{oracle kinds}} {{oracle vectors}} how much of it there is
     {{oracle values}} {{oracle disagreements}}    what this build compared, of each kind, and what came of it
     {{const PATH NAME}}                 a constant of the sources
+    {{fields FILE STRUCT}}              the fields of a structure in that file of drafts/xdr, each with its comment
     {{xdr FILE}} {{extract}}            a file of drafts/xdr, and the script that prints all of them
     {{seen ...}} {{text ...}} {{plain}} nothing: what a paragraph rests on (trace.py)
     {{traces}}                          all of that
 """
 import datetime
+import functools
 import itertools
 import json
 import pathlib
@@ -90,11 +94,32 @@ def shown(value):
 
 class Draft:
     def __init__(self, figures, compliance, oracle, docname):
-        self.figures, self.compliance, self.compared, self.docname = figures, compliance, oracle, docname
-        long = [row | {"transfer_mode": f"{row['transfer_mode']}-long"} for row in rows_of(figures["drafts-long"])]
-        self.rows, self.swept = rows_of(figures["drafts"]) + long, rows_of(figures["receives"])
-        self.swept_near = rows_of(figures["receives-near"])
+        self.folder, self.compliance_file, self.oracle_file, self.docname = figures, compliance, oracle, docname
         self.tracer, self.template = Tracer(), ""
+
+    def figure_of(self, name):
+        return read(f"{self.folder}/{name}.json")
+
+    @functools.cached_property
+    def rows(self):
+        long = [row | {"transfer_mode": f"{row['transfer_mode']}-long"} for row in rows_of(self.figure_of("drafts-long"))]
+        return rows_of(self.figure_of("drafts")) + long
+
+    @functools.cached_property
+    def swept(self):
+        return rows_of(self.figure_of("receives"))
+
+    @functools.cached_property
+    def swept_near(self):
+        return rows_of(self.figure_of("receives-near"))
+
+    @functools.cached_property
+    def compliance(self):
+        return read(self.compliance_file)
+
+    @functools.cached_property
+    def compared(self):
+        return read(self.oracle_file)
 
     def value(self, op, size, via, key):
         for row in self.rows:
@@ -196,8 +221,17 @@ class Draft:
             f'<artwork type="ascii-art"><![CDATA[\n{art}\n]]></artwork></artset></figure>'
         )
 
+    def ladder(self, which=None):
+        """A WRITE step by step, without the heading, which is the name."""
+        data = self.figure_of("ladder-drafts" + (f"-{which}" if which else ""))
+        name, art = data["text"][0], "\n".join(data["text"][1:]).strip("\n")
+        return (
+            f'<figure><name>{escape(name)}, Step by Step</name><artset><artwork type="svg">{data["svg"]}</artwork>'
+            f'<artwork type="ascii-art"><![CDATA[\n{art}\n]]></artwork></artset></figure>'
+        )
+
     def command(self, which=None):
-        return self.figures[COMMANDS[which]]["command"]
+        return self.figure_of(COMMANDS[which])["command"]
 
     def trips(self, size, via, rows=None):
         """The round trips of a WRITE by the length of receives."""
@@ -395,7 +429,7 @@ class Draft:
         return "\n".join(out) + "</tbody></table>"
 
     def oracle(self, what):
-        if what in self.compared:
+        if what in ("values", "disagreements"):
             return str(self.compared[what])
         files = [json.loads(path.read_text()) for path in (repo.ROOT / "drafts/vectors").glob("*.json")]
         return str(len(files) if what == "kinds" else sum(len(file["vectors"]) for file in files))
@@ -407,8 +441,24 @@ class Draft:
             raise Missing(f"a constant {name} in {path}")
         return str(int(match.group(1)) << int(match.group(2) or 0))
 
+    def fields(self, file, struct):
+        """Each field with the comment above it or behind it."""
+        found = re.search(rf"\bstruct\s+{re.escape(struct)}\s*\{{(.*?)\}}\s*;", xdr_file(file), re.S)
+        if not found:
+            raise Missing(f"a structure {struct} in {file}")
+        out = ["<dl>"]
+        for match in re.finditer(r"((?:/\*.*?\*/\s*)*)([^;/]+);((?:[ \t]*/\*.*?\*/)?)", found.group(1), re.S):
+            above, declaration, behind = match.groups()
+            name = re.findall(r"\w+", re.sub(r"[<\[].*", "", declaration, flags=re.S))[-1]
+            comments = re.findall(r"/\*(.*?)\*/", above + behind, re.S)
+            comment = " ".join(re.sub(r"\n\s*\*", "\n", " ".join(comments)).split())
+            if not comment:
+                raise Missing(f"a comment of {name} in {file}")
+            out.append(f"<dt>{name}</dt><dd>{inline(comment)}</dd>")
+        return "\n".join(out) + "\n</dl>"
+
     def xdr(self, file):
-        text = (repo.ROOT / "drafts/xdr" / file).read_text()
+        text = xdr_file(file)
         return f'<sourcecode type="xdr" name="{file}" markers="true"><![CDATA[\n{text}]]></sourcecode>'
 
     def extract(self):
@@ -435,6 +485,21 @@ class Draft:
             return getattr(self, name)(*words)
 
         return re.sub(r"\{\{(.*?)\}\}", one, template, flags=re.S)
+
+
+def read(path):
+    """What a measurement or a report wrote."""
+    try:
+        return json.loads(pathlib.Path(path).read_text())
+    except FileNotFoundError:
+        raise Missing(f"the file {path} (drafts/build makes it)") from None
+
+
+def xdr_file(name):
+    path = repo.ROOT / "drafts/xdr" / name
+    if not path.is_file():
+        raise Missing(f"the path {path.relative_to(repo.ROOT)}")
+    return path.read_text()
 
 
 def rows_of(figure):
@@ -466,9 +531,7 @@ def traced(template, tracer):
 
 def main(template, figures, compliance, oracle, docname, folder):
     template = pathlib.Path(template).read_text()
-    read = lambda path: json.loads(pathlib.Path(path).read_text())
-    saved = {path.stem: read(path) for path in pathlib.Path(figures).glob("*.json")}
-    draft = Draft(saved, read(compliance), read(oracle), docname)
+    draft = Draft(figures, compliance, oracle, docname)
     try:
         traced(template, draft.tracer)
         text = draft.expand(template)

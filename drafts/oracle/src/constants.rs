@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use rpcrdma_ext_continuation as cont;
 use rpcrdma_ext_send_ddp as ddp;
 use rpcrdma_ext_wg_ddp as placed;
 use rpcrdma_ext_xchar as xchar;
-use rpcrdma_ext_xchar::Characteristic;
 use rpcrdma_extension::layout::SegmentFlags;
-use rpcrdma_v2_wg::{ErrorBody, ReverseSupport, header_type, property_id};
+use rpcrdma_v2_wg::{ErrorBody, ReverseSupport, header_type};
 
+use crate::list::FILES;
 use crate::xdr::{Body, Specification};
 
 /// Returns each constant of the files that is not part of an enumeration, with its value in its
@@ -17,29 +16,12 @@ use crate::xdr::{Body, Specification};
 #[must_use]
 pub fn of_crates() -> Vec<(&'static str, u64)> {
     let narrow = [
-        ("XCHAR_RBSIZ", xchar::ReceiveBufferSize::ID),
-        ("XCHAR_REQREMINV", xchar::RequesterRemoteInvalidation::ID),
-        ("XCHAR_BRS", xchar::BackwardRequestSupport::ID),
         ("XCHAR_EXPERIMENTAL_FIRST", *xchar::EXPERIMENTAL.start()),
         ("XCHAR_EXPERIMENTAL_LAST", *xchar::EXPERIMENTAL.end()),
-        ("ROPT_INITXCH", xchar::INITXCH),
-        ("ROPT_REQXCH", xchar::REQXCH),
-        ("ROPT_RESPXCH", xchar::RESPXCH),
-        ("ROPT_UPDXCH", xchar::UPDXCH),
-        ("XCHAR_RTRSUPP", ddp::RoundTripSupport::ID),
-        ("XCHAR_RBSTRUCT", ddp::ReceiveBufferStructure::ID),
-        ("XCHAR_REQRXLIM", cont::RequestReceiveLimit::ID),
-        ("XCHAR_RESPSXLIM", cont::ResponseSendLimit::ID),
         ("RTRS_XREQ", ddp::Support::XREQ.bits()),
         ("RTRS_XRESP", ddp::Support::XRESP.bits()),
         ("RTRS_XCONT", ddp::Support::XCONT.bits()),
         ("XMRSFLAG_DDP", SegmentFlags::DDP.bits()),
-        ("ROPT_XMTREQ", cont::XMTREQ),
-        ("ROPT_XMTRESP", cont::XMTRESP),
-        ("ROPT_XMTCONT", cont::XMTCONT),
-        ("ROPT_XMTERR", cont::XMTERR),
-        ("ROPT_BATCH", batch::ROPT_BATCH),
-        ("XCHAR_BATCHMAX", batch::XCHAR_BATCHMAX),
         ("RDMA2WG_ERROR", header_type::ERROR),
         ("RDMA2WG_GRANT", header_type::GRANT),
         ("RDMA2WG_CONNPROP_MIDDLE", header_type::CONNPROP_MIDDLE),
@@ -50,12 +32,6 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
         ("RDMA2WG_REPLY_EXTERNAL", header_type::REPLY_EXTERNAL),
         ("RDMA2WG_REPLY_MIDDLE", header_type::REPLY_MIDDLE),
         ("RDMA2WG_REPLY_INLINE", header_type::REPLY_INLINE),
-        ("RDMA2WG_PROPID_SBSIZ", property_id::SEND_SIZE),
-        ("RDMA2WG_PROPID_RBSIZ", property_id::RECEIVE_SIZE),
-        ("RDMA2WG_PROPID_RSSIZ", property_id::SEGMENT_SIZE),
-        ("RDMA2WG_PROPID_RCSIZ", property_id::SEGMENT_COUNT),
-        ("RDMA2WG_PROPID_BRS", property_id::REVERSE),
-        ("RDMA2WG_PROPID_HOSTAUTH", property_id::HOST_AUTH),
         ("RDMA2WG_RVRSDIR_NONE", ReverseSupport::None.number()),
         ("RDMA2WG_RVRSDIR_SIMPLE", ReverseSupport::Simple.number()),
         ("RDMA2WG_RVRSDIR_CONT", ReverseSupport::Continued.number()),
@@ -106,27 +82,17 @@ pub fn of_crates() -> Vec<(&'static str, u64)> {
             ErrorBody::VersionMismatch.code(),
         ),
         ("RDMA2WG_ERR_SYSTEM", ErrorBody::System.code()),
-        (
-            "RDMA2_CALL_PLACED_MIDDLE",
-            placed::header_type::CALL_PLACED_MIDDLE,
-        ),
-        ("RDMA2_CALL_PLACED", placed::header_type::CALL_PLACED),
-        (
-            "RDMA2_REPLY_PLACED_MIDDLE",
-            placed::header_type::REPLY_PLACED_MIDDLE,
-        ),
-        ("RDMA2_REPLY_PLACED", placed::header_type::REPLY_PLACED),
-        ("RDMA2_PROPID_RBSTRUCT", placed::property_id::STRUCTURE),
-        ("RDMA2_PROPID_PLACEMENT", placed::property_id::SUPPORT),
-        ("RDMA2_PROPID_RESMIN", placed::property_id::SMALLEST_RESULT),
         ("RDMA2_RBUF_TARGET", SegmentFlags::DDP.bits()),
         ("RDMA2_PLACE_CALLS", placed::Support::CALLS.bits()),
         ("RDMA2_PLACE_RESULTS", placed::Support::RESULTS.bits()),
         ("RDMA2_RESMIN_NONE", placed::NO_RESULTS),
     ];
-    narrow
+    let codes = FILES.iter().flat_map(|file| file.codes);
+    let codes = codes.map(|code| (code.constant, code.value));
+    codes
+        .chain(narrow)
         .map(|(name, value)| (name, u64::from(value)))
-        .to_vec()
+        .collect()
 }
 
 /// Returns the differences between files and crates, a line each.

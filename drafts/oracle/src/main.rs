@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xdr_oracle::list::{self, FILES};
 use xdr_oracle::program::Program;
 use xdr_oracle::run::Tally;
-use xdr_oracle::xdr::{FILES, Specification, emit, emit_lua};
-use xdr_oracle::{constants, kind, run, vectors};
+use xdr_oracle::xdr::{Specification, emit, emit_lua};
+use xdr_oracle::{check, constants, kind, run, vectors};
 
 /// Compares the codecs of this workspace with C code that rpcgen generated from drafts/xdr.
 #[derive(Parser)]
@@ -22,7 +23,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum What {
-    /// Writes the sources of the C program: all.x, the input of rpcgen, and describe.c.
+    /// Writes the sources of the C program: all.x, the input of rpcgen, and describe.c. Fails if a line
+    /// of drafts/xdr is too long, or if a structure of the crates has fields of other names.
     Emit {
         /// The target directory.
         folder: PathBuf,
@@ -76,8 +78,15 @@ fn work(args: Args) -> io::Result<ExitCode> {
     let all = Specification::of_files().map_err(wrong)?;
     match args.what {
         What::Emit { folder } => {
+            let differences = check::differences(&all);
+            for difference in &differences {
+                eprintln!("drafts/xdr/{difference}");
+            }
+            if !differences.is_empty() {
+                return Ok(ExitCode::FAILURE);
+            }
             std::fs::create_dir_all(&folder)?;
-            let text: String = FILES.iter().map(|(_, text)| *text).collect();
+            let text: String = FILES.iter().map(|file| file.text).collect();
             std::fs::write(folder.join("all.x"), text)?;
             std::fs::write(folder.join("describe.c"), emit(&all))?;
             Ok(ExitCode::SUCCESS)
@@ -92,7 +101,7 @@ fn work(args: Args) -> io::Result<ExitCode> {
             for difference in &differences {
                 println!("{difference}");
             }
-            let kinds = kind::all();
+            let kinds = list::kinds();
             let tallies = run::run(&program, &all, &kinds, count, seed)?;
             let disagreed = report(&kinds, &tallies);
             if let Some(path) = summary {
@@ -111,11 +120,14 @@ fn work(args: Args) -> io::Result<ExitCode> {
             check,
         } => write_vectors(&mut Program::start(&program, &all)?, &folder, check),
         What::Lua { file } => {
-            std::fs::write(file, emit_lua(&all))?;
+            std::fs::write(
+                file,
+                emit_lua(&all, FILES.iter().flat_map(|file| file.codes)),
+            )?;
             Ok(ExitCode::SUCCESS)
         }
         What::Answer => {
-            let kinds = kind::all();
+            let kinds = list::kinds();
             for line in io::stdin().lines() {
                 let line = line?;
                 let Some(answer) = vectors::answer(&kinds, &line) else {
@@ -131,16 +143,22 @@ fn work(args: Args) -> io::Result<ExitCode> {
 /// Writes a file for each type, or prints which files would change.
 fn write_vectors(program: &mut Program, folder: &Path, check: bool) -> io::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    let (mut count, mut names) = (0, Vec::new());
-    for kind in kind::all() {
-        let text = vectors::file(&kind, program)?;
+    let file = |kind: kind::Kind| {
+        Ok((
+            format!("{}.json", kind.name),
+            vectors::file(&kind, program)?,
+        ))
+    };
+    // Nothing is written before both sides agree about all.
+    let files = list::kinds().into_iter().map(file);
+    let files = files.collect::<io::Result<Vec<_>>>()?;
+    let mut count = 0;
+    for (name, text) in &files {
         count += text.matches("\"bytes\"").count();
-        let name = format!("{}.json", kind.name);
-        let path = folder.join(&name);
-        names.push(name);
+        let path = folder.join(name);
         if !check {
             std::fs::write(path, text)?;
-        } else if std::fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+        } else if std::fs::read_to_string(&path).ok().as_ref() != Some(text) {
             eprintln!("{} is not what the codecs make now", path.display());
             code = ExitCode::FAILURE;
         }
@@ -150,12 +168,12 @@ fn write_vectors(program: &mut Program, folder: &Path, check: bool) -> io::Resul
         let is_vectors = path
             .extension()
             .is_some_and(|extension| extension == "json");
-        if is_vectors && !names.iter().any(|name| path.ends_with(name)) {
+        if is_vectors && !files.iter().any(|(name, _)| path.ends_with(name)) {
             eprintln!("{} is of no kind", path.display());
             code = ExitCode::FAILURE;
         }
     }
-    println!("{count} vectors of {} kinds", names.len());
+    println!("{count} vectors of {} kinds", files.len());
     Ok(code)
 }
 

@@ -10,7 +10,7 @@ use crate::show::Json;
 /// The maximum number of messages in one transmission, which the decoder needs as a parameter.
 const MOST: u32 = 256;
 
-pub(super) const KINDS: &[Kind] = &[kind!("batch", Batch, any_lengths, payload: false)];
+pub(crate) const KINDS: &[Kind] = &[kind!("batch", Batch, any_lengths, payload: false)];
 
 /// The type `optxmt_batch`.
 enum Batch {}

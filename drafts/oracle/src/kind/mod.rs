@@ -2,16 +2,17 @@
 //! and the codec of its crate.
 
 mod any;
-mod batch;
+pub(crate) mod batch;
 mod chunks;
+pub mod made;
 mod optinfo;
-mod rtr;
-mod v1;
-mod v2;
-mod v2_wg;
-mod wg_ddp;
-mod wg_property;
-mod xchar;
+pub(crate) mod rtr;
+pub(crate) mod v1;
+pub(crate) mod v2;
+pub(crate) mod v2_wg;
+pub(crate) mod wg_ddp;
+pub(crate) mod wg_property;
+pub(crate) mod xchar;
 
 use bytes::Bytes;
 use quickcheck::Gen;
@@ -116,7 +117,10 @@ pub struct Read {
     pub json: String,
 }
 
-/// One type to compare: a row of [`all`].
+/// The name of a structure, and those of its fields in their order.
+pub type Names = (&'static str, Vec<&'static str>);
+
+/// One type to compare.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// The name in reports and vectors.
@@ -129,6 +133,9 @@ pub struct Kind {
     pub read: fn(&Bytes) -> Result<Read, Refused>,
     /// Whether bytes after the value are payload. Otherwise they are an error.
     pub has_payload: bool,
+    /// Returns the name of the structure in Rust, and those of its fields in the XDR file. Only a codec that
+    /// `rpcrdma_extension::xdr_struct!` makes has it.
+    pub made: Option<fn() -> Names>,
 }
 
 impl Kind {
@@ -172,23 +179,8 @@ macro_rules! kind {
             sample: |g| $crate::kind::sample::<$codec>(&$any(g)),
             read: $crate::kind::read::<$codec>,
             has_payload: $payload,
+            made: None,
         }
     };
 }
 pub(crate) use kind;
-
-/// Returns every type to compare.
-#[must_use]
-pub fn all() -> Vec<Kind> {
-    [
-        v1::KINDS,
-        v2::KINDS,
-        xchar::KINDS,
-        rtr::KINDS,
-        batch::KINDS,
-        v2_wg::KINDS,
-        wg_property::KINDS,
-        wg_ddp::KINDS,
-    ]
-    .concat()
-}

@@ -19,7 +19,7 @@ use super::v2::{any_direction, direction_name};
 use super::{Kind, kind};
 use crate::show::{Fields, Json};
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("rtr-request", Request, any_request, payload: false),
     kind!("rtr-response", Response, any_response, payload: false),
     kind!("rtr-continuation", Continuation, any_continuation, payload: false),

@@ -8,7 +8,7 @@ use super::chunks::{any_chunks, show_chunks, show_versions};
 use super::{Codec, Kind, Refused, kind};
 use crate::show::Json;
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("v1-msg", V1, |g| header(g, |g| Body::Msg(any_chunks(g))), payload: true),
     kind!("v1-nomsg", V1, |g| header(g, |g| Body::NoMsg(any_chunks(g))), payload: true),
     kind!("v1-error", V1, |g| header(g, any_error), payload: true),

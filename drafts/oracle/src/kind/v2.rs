@@ -9,7 +9,7 @@ use super::chunks::{any_chunks, show_chunks, show_versions};
 use super::{Codec, Kind, Refused, kind};
 use crate::show::Json;
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("v2-msg", V2, |g| header(g, |g| Body::Msg(any_direction(g), any_chunks(g))), payload: true),
     kind!("v2-nomsg", V2, |g| header(g, |g| Body::NoMsg(any_direction(g), any_chunks(g))), payload: true),
     kind!("v2-error", V2, |g| header(g, any_error), payload: true),

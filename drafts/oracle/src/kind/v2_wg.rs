@@ -19,7 +19,7 @@ use crate::show::{Fields, Json};
 /// The XDR type of all headers.
 pub(super) const MESSAGE: &str = "rpcrdma2wg_msg";
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("wg-error", Wg, |g| header(g, any_error), payload: true),
     kind!("wg-grant", Wg, |g| header(g, |_| Body::Grant), payload: false),
     kind!("wg-connprop-middle", Wg, |g| header(g, |g| any_properties(g, false)), payload: false),

@@ -18,7 +18,7 @@ use super::chunks::{any_chunk, any_chunks, show_chunk, show_reads, show_writes};
 use super::{Codec, Kind, Refused, kind};
 use crate::show::{Fields, Json};
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("wg-ddp-call-placed-middle", Header, |g| header(g, |g| Body::CallMiddle(any_middle(g))), payload: true),
     kind!("wg-ddp-call-placed", Header, |g| header(g, |g| Body::Call(any_call(g))), payload: true),
     kind!("wg-ddp-reply-placed-middle", Header, |g| header(g, |g| Body::ReplyMiddle(any_middle(g))), payload: true),

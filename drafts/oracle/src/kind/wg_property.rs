@@ -8,7 +8,7 @@ use super::any::{number, opaque};
 use super::{Codec, Kind, Refused, kind};
 use crate::show::Json;
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("wg-sbsiz", SendSize, |g| with(g, |g, to| to.send_size = number(g)), payload: false),
     kind!("wg-rbsiz", ReceiveSize, |g| with(g, |g, to| to.receive_size = number(g)), payload: false),
     kind!("wg-rssiz", SegmentSize, |g| with(g, |g, to| to.segment_size = number(g)), payload: false),

@@ -12,7 +12,7 @@ use super::optinfo::{Shown, Value, operation};
 use super::{Kind, kind};
 use crate::show::{Fields, Json};
 
-pub(super) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[Kind] = &[
     kind!("xchar-init", Init, any_init, payload: false),
     kind!("xchar-request", Request, any_request, payload: false),
     kind!("xchar-response", Response, any_response, payload: false),

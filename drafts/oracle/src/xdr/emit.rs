@@ -114,6 +114,9 @@ fn one(all: &Specification, field: &Declaration, at: &str, c: &mut String) {
             element(&field.of, &format!("(&{val}[i])"), c);
             c.push_str("\t}\n\tput_text(\"]\");\n");
         }
+        Shape::Fixed(length) => {
+            let _ = writeln!(c, "\tput_hex(*{at}, {length});");
+        }
     }
 }
 
@@ -122,7 +125,7 @@ fn element(of: &Type, at: &str, c: &mut String) {
         Type::UnsignedInt => writeln!(c, "\tput_number(*{at});"),
         Type::UnsignedHyper => writeln!(c, "\tput_wide(*{at});"),
         Type::Bool => writeln!(c, "\tput_text(*{at} ? \"true\" : \"false\");"),
-        // Opaque data is always an array.
+        // Opaque data is never one element.
         Type::Opaque => Ok(()),
         Type::Named(name) => writeln!(c, "\tshow_{name}({at});"),
     };

@@ -1,18 +1,21 @@
 //! Generates the tables of the Wireshark dissector (`wireshark/rpcrdma/xdr.lua`): types and
-//! constants, for a program that walks any message by the definition of its type.
+//! constants, for a program that walks any message by the definition of its type, and the numbers that
+//! select types.
 
 use std::fmt::Write;
 
 use super::{Body, Declaration, Shape, Specification, Type};
+use crate::list::Code;
 
-/// Returns the Lua source: a table of the constants, and one of the types.
+/// Returns the Lua source: a table of the constants, one of the types, and one of the numbers.
 ///
 /// A type's `kind` is `enum`, `typedef`, `struct`, `list` (a linked list's element, without the
-/// link) or `union`. A field has a name, a type, and a shape: `one`, `optional` or `array`.
+/// link) or `union`. A field has a name, a type, and a shape: `one`, `optional`, `array`, or `fixed`
+/// with a length in bytes.
 #[must_use]
-pub fn emit_lua(all: &Specification) -> String {
+pub fn emit_lua<'a>(all: &Specification, codes: impl IntoIterator<Item = &'a Code>) -> String {
     let mut lua = String::from(
-        "-- Made from drafts/xdr by `cargo run -p xdr-oracle -- lua wireshark/rpcrdma/xdr.lua`.\n\
+        "-- Made from drafts/xdr and the list in drafts/oracle/src/list.rs by drafts/generate.\n\
          -- Do not edit: a test of xdr-oracle compares this file with what would be made.\n\
          local xdr = {}\n\nxdr.constants = {\n",
     );
@@ -25,6 +28,15 @@ pub fn emit_lua(all: &Specification) -> String {
         let _ = write!(lua, "  {name} = ");
         definition(all, name, body, &mut lua);
         lua.push_str(",\n");
+    }
+    lua.push_str("}\n\nxdr.codes = {\n");
+    for code in codes {
+        let Code { constant, of, .. } = code;
+        let (role, number) = (code.role.name(), code.value);
+        let _ = writeln!(
+            lua,
+            "  {{ role = \"{role}\", number = {number}, name = \"{constant}\",\n    type = \"{of}\" }},"
+        );
     }
     lua.push_str("}\n\nreturn xdr\n");
     lua
@@ -91,7 +103,13 @@ fn field(declared: &Declaration) -> String {
         Shape::One => "one",
         Shape::Optional => "optional",
         Shape::Array => "array",
+        Shape::Fixed(_) => "fixed",
     };
     let name = &declared.name;
+    if let Shape::Fixed(length) = declared.shape {
+        return format!(
+            "{{ name = \"{name}\", type = \"{of}\", shape = \"{shape}\", length = {length} }}"
+        );
+    }
     format!("{{ name = \"{name}\", type = \"{of}\", shape = \"{shape}\" }}")
 }

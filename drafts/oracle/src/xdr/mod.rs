@@ -3,27 +3,16 @@
 
 mod emit;
 mod lua;
-mod opaque;
 mod parse;
 mod words;
 
 use std::collections::BTreeMap;
 
+use crate::list::FILES;
+
 pub use emit::emit;
 pub use lua::emit_lua;
-pub use opaque::{CHARACTERISTICS, OPERATIONS, PROPERTIES};
 pub use parse::parse;
-
-/// The names and contents of the files, in the order of their dependencies.
-pub const FILES: &[(&str, &str)] = &[
-    ("rpcrdma1.x", include_str!("../../xdr/rpcrdma1.x")),
-    ("rpcrdma2.x", include_str!("../../xdr/rpcrdma2.x")),
-    ("xchar.x", include_str!("../../xdr/xchar.x")),
-    ("rtr.x", include_str!("../../xdr/rtr.x")),
-    ("batch.x", include_str!("../../xdr/batch.x")),
-    ("rpcrdma2wg.x", include_str!("../../xdr/rpcrdma2wg.x")),
-    ("wg-ddp.x", include_str!("../../xdr/wg-ddp.x")),
-];
 
 /// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +33,7 @@ pub enum Type {
     UnsignedHyper,
     /// `bool`.
     Bool,
-    /// Bytes, always as an array.
+    /// Bytes, always as an array or of a fixed length.
     Opaque,
     /// A type that is defined in the files.
     Named(String),
@@ -59,6 +48,8 @@ pub enum Shape {
     Optional,
     /// Any number: `name<>`.
     Array,
+    /// This number, of bytes alone: `name[N]`.
+    Fixed(u32),
 }
 
 /// A field, or the definition of a typedef.
@@ -105,8 +96,8 @@ impl Specification {
     /// The name of a file and its error.
     pub fn of_files() -> Result<Self, (&'static str, Error)> {
         let mut all = Self::default();
-        for (name, text) in FILES {
-            parse(text, &mut all).map_err(|error| (*name, error))?;
+        for file in FILES {
+            parse(file.text, &mut all).map_err(|error| (file.name, error))?;
         }
         Ok(all)
     }

@@ -151,6 +151,26 @@ fn discriminant(
     }
 }
 
+/// Parses the length of fixed opaque data, a number or a constant, and the bracket behind it.
+fn length(words: &mut Words<'_>, into: &Specification) -> Result<u32, Error> {
+    let constant = match words.peek()? {
+        Some(word) => into.constants.get(word).copied(),
+        None => None,
+    };
+    let length = match constant {
+        Some(value) => {
+            words.word()?;
+            value
+        }
+        None => words.number()?,
+    };
+    words.expect("]")?;
+    match u32::try_from(length) {
+        Ok(length @ 1..) => Ok(length),
+        _ => Err(words.error("no length of opaque data")),
+    }
+}
+
 /// Parses a declaration. `within` is the structure that is being defined, which its last field may
 /// point to.
 fn declaration(
@@ -175,11 +195,17 @@ fn declaration(
     if array {
         words.expect(">")?;
     }
-    let shape = match (optional, array) {
-        (false, false) => Shape::One,
-        (true, false) => Shape::Optional,
-        (false, true) => Shape::Array,
-        (true, true) => return Err(words.error("a pointer to an array")),
+    let fixed = match !array && words.accept("[")? {
+        true => Some(length(words, into)?),
+        false => None,
+    };
+    let shape = match (optional, array, fixed) {
+        (false, false, None) => Shape::One,
+        (true, false, None) => Shape::Optional,
+        (false, true, _) => Shape::Array,
+        (false, false, Some(length)) if of == Type::Opaque => Shape::Fixed(length),
+        (false, false, Some(_)) => return Err(words.error("a fixed length, but not of opaque")),
+        (true, ..) => return Err(words.error("a pointer to an array")),
     };
     let is_itself = within.is_some_and(|within| of == Type::Named(within.to_owned()));
     match (&of, shape) {
