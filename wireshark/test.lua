@@ -9,7 +9,7 @@ end
 
 local xdr = load_part("xdr")
 local walk = load_part("walk")
-local dialects = load_part("dialects")(xdr.constants)
+local dialects = load_part("dialects")(xdr)
 local Memory = load_part("memory")(walk)
 local messages = load_part("messages")(walk, dialects, xdr, Memory,
   load_part("working_group"))
@@ -86,6 +86,11 @@ local function sample(type, bytes)
     if property.type == type then
       local padded = bytes .. ("\0"):rep(walk.round_up(#bytes))
       table.insert(samples, words(7, 2, 8, 7, 1, number, #bytes) .. padded)
+    end
+  end
+  for number, message in pairs(dialects[3].messages) do
+    if message.type == type then
+      table.insert(samples, words(7, 2, 8, number) .. bytes)
     end
   end
   for number, operation in pairs(dialects[2].operations) do
@@ -1045,6 +1050,166 @@ do
     local result = send(SERVER, 7, CALL_PLACED, placed_call(40), call_header(7, 3, 0))
     check("placement: reverse, level " .. level, rules(result), wrong)
   end
+end
+
+-- ------------------------------------------------------------------------------------------
+-- What is not known here, and extensions that have no handler.
+
+-- Returns the state machine with tables of `change`d definitions.
+local function with(change)
+  local own = load_part("xdr")
+  change(own)
+  local tables = load_part("dialects")(own)
+  return load_part("messages")(walk, tables, own, Memory, load_part("working_group")), tables
+end
+
+local HELLO, MAX = 0xffffff77, 0xffffff78
+
+-- An extension whose numbers come from the list alone.
+local function hello(own)
+  own.types.hello = { kind = "struct", fields = {
+    { name = "rdma_number", type = "uint32", shape = "one" },
+    { name = "rdma_text", type = "opaque", shape = "array" },
+  } }
+  for _, role in ipairs({ "header type", "operation" }) do
+    table.insert(own.codes, { role = role, number = HELLO, name = "HELLO", type = "hello" })
+  end
+  table.insert(own.codes, { role = "property", number = MAX, name = "MAX", type = "hello" })
+end
+
+local FIELDS = words(5, 3) .. "abc\0"
+
+local function wg_hello(machine, index, number, rest)
+  local conn = machine.connection()
+  conn:send(CLIENT, words(0, 2, 8, 7, 0), event())
+  conn:send(SERVER, words(0, 2, 8, 7, 0), event())
+  return conn:send(index, words(9, 2, 8, number) .. rest, event()), conn
+end
+
+do
+  -- A header type that nothing knows: its number, and where its bytes begin.
+  local bytes = words(9, 2, 8, HELLO) .. FIELDS
+  local result = wg_hello(messages, CLIENT, HELLO, FIELDS)
+  check("unknown header type", rules(result), "header_type")
+  check("unknown header type: its number", result.name:match("0x(%x+)"), "ffffff77")
+  check("unknown header type: its bytes", result.unknown, true)
+  check("unknown header type: where", messages.read(bytes, dialects[3]).length, 16)
+
+  -- The same with a row in the list.
+  local machine, tables = with(hello)
+  local call = call_header(9, 3, 0)
+  local known, conn = wg_hello(machine, CLIENT, HELLO, FIELDS .. call)
+  check("header type of the list", rules(known), "")
+  check("header type of the list: its name", known.name, "HELLO")
+  check("header type of the list: its call", known.payloads[1] and known.payloads[1].bytes, call)
+  local read = machine.read(words(9, 2, 8, HELLO) .. FIELDS .. call, tables[3])
+  check("header type of the list: a field", read.value.rdma_hdr.rdma_fields.rdma_number, 5)
+  local reply = conn:send(SERVER, words(9, 2, 8, 13, 0) .. reply_header(9), event())
+  check("header type of the list: the reply", rules(reply), "")
+  check("header type of the list: its reply", known.response_in, reply.frame)
+  local other = wg_hello(machine, CLIENT, HELLO, FIELDS .. words(1, 2, 3))
+  check("header type of the list: no call", rules(other), "")
+  check("header type of the list: other bytes", other.unknown, true)
+  local cut = wg_hello(machine, CLIENT, HELLO, words(5, 99))
+  check("header type of the list: cut", rules(cut), "form")
+end
+
+do
+  -- Operations of 2016, with the direction in the header.
+  local function operation(machine, rest)
+    local conn = machine.connection()
+    local header = words(9, 2, 8, 5, 0, HELLO, #FIELDS)
+    return conn:send(CLIENT, header .. FIELDS .. rest, event())
+  end
+  local call = call_header(9, 3, 0)
+  local result = operation(messages, call)
+  check("unknown operation", rules(result), "unknown_operation")
+  check("unknown operation: its bytes", result.unknown, true)
+  result = operation(with(hello), call)
+  check("operation of the list", rules(result), "")
+  check("operation of the list: its call", result.payloads[1] and result.payloads[1].bytes, call)
+end
+
+do
+  -- Properties: the value is shown as its bytes, or by its type.
+  local list = words(0, 2, 8, 7, 1, MAX, #FIELDS) .. FIELDS
+  local result = messages.connection():send(CLIENT, list, event())
+  check("unknown property", rules(result), "unknown_property")
+  local machine = with(hello)
+  check("property of the list", rules(machine.connection():send(CLIENT, list, event())), "")
+end
+
+do
+  -- Tables that lack what others name, as after an extension was removed: nothing fails, and what needs
+  -- it is not known.
+  local lacking = { "BATCH", "batch", "PLACED", "placed", "RBSTRUCT", "RESMIN", "PLACEMENT" }
+  local machine, tables = with(function(own)
+    for _, definitions in ipairs({ own.constants, own.types }) do
+      for name in pairs(definitions) do
+        for _, part in ipairs(lacking) do
+          if name:find(part, 1, true) then
+            definitions[name] = nil
+          end
+        end
+      end
+    end
+    table.insert(own.codes, { role = "header type", number = 1, name = "NONE", type = "none" })
+    table.insert(own.codes, { role = "of a later version", number = 1, name = "N", type = "n" })
+  end)
+  check("lacking tables: operations", tables[2].operations[xdr.constants.ROPT_BATCH], nil)
+  check("lacking tables: header types", tables[3].messages[xdr.constants.RDMA2_CALL_PLACED], nil)
+  local placed_type = xdr.constants.RDMA2_CALL_PLACED
+  check("lacking tables: a message", rules(wg_hello(machine, CLIENT, placed_type, FIELDS)),
+    "header_type")
+  for _, sample_ in ipairs(samples) do
+    local good, text = pcall(function() machine.connection():send(0, sample_, event()) end)
+    if not good then
+      check("lacking tables: a sample", text, nil)
+    end
+  end
+  -- No list at all.
+  with(function(own) own.codes = nil end)
+end
+
+do
+  -- A file that is missing or broken is named, and loading does not fail.
+  local copy = os.tmpname()
+  os.remove(copy)
+  local interpreter = arg[-1] or "lua5.2"
+  for _, change in ipairs({ "rm %s/rpcrdma/rules.lua", "echo 'x x' >%s/rpcrdma/rules.lua" }) do
+    os.execute("mkdir " .. copy .. " && cp -r '" .. folder .. ".'/* " .. copy)
+    os.execute(change:format(copy))
+    local run = assert(io.popen(interpreter .. " " .. copy .. "/rpcrdma.lua 2>&1; echo $?"))
+    local said = run:read("*a")
+    run:close()
+    check("a file that is missing or broken: named", said:find("rules.lua", 1, true) ~= nil, true)
+    check("a file that is missing or broken: status", said:match("(%d+)%s*$"), "0")
+    os.execute("rm -r " .. copy)
+  end
+end
+
+-- ------------------------------------------------------------------------------------------
+-- Fixed opaque data have no length in front of them.
+
+do
+  local types = {
+    id = { kind = "typedef",
+      of = { name = "id", type = "opaque", shape = "fixed", length = 2 } },
+    fixed = { kind = "struct", fields = {
+      { name = "mark", type = "opaque", shape = "fixed", length = 6 },
+      { name = "ids", type = "id", shape = "array" },
+      { name = "number", type = "uint32", shape = "one" },
+    } },
+  }
+  local bytes = "fixed!\0\0" .. words(2) .. "ab\0\0cd\0\0" .. words(7)
+  local read = walk.read(types, "fixed", bytes)
+  check("the length of fixed opaque data", read.value.mark.length, 6)
+  check("fixed opaque data in an array", read.value.ids[2].at, 16)
+  check("what follows fixed opaque data", read.value.number, 7)
+  check("notes about fixed opaque data", #read.notes, 0)
+  check("fixed opaque data that are cut", walk.read(types, "fixed", "fixed!\0").fault.rule, "form")
+  read = walk.read(types, "fixed", "fixed!\0\1" .. words(0, 7))
+  check("fixed opaque data that are not filled up", read.notes[1].rule, "round_up")
 end
 
 -- ------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 -- The versions and dialects of RPC-over-RDMA: what a header's types are called, and what they mean.
 --
--- A new dialect is an XDR file in drafts/xdr, which FILES in drafts/oracle/src/xdr/mod.rs lists
+-- A new dialect is an XDR file in drafts/xdr, which FILES in drafts/oracle/src/list.rs lists
 -- (xdr.lua is made from these), and one more table here. If it shares the version number of another
 -- dialect, `dialect_of` in messages.lua has to tell the two apart. The fields of the table:
 --
@@ -24,9 +24,17 @@
 -- (`more`). Those of an extension have their own `root`, and those with data that Sends place are
 -- `placed`. The `role` of a property is the field of an end that has its value, and some have
 -- `values`; the length of a value can vary if it is `variable`. `errors` are the codes of errors.
+--
+-- Numbers of extensions need no row: `xdr.codes` has them with their types. A row gives one a handler.
 
-return function(constants)
-  local C = constants
+return function(xdr)
+  -- A constant that xdr.lua lacks is a number that no message has, so that its row is never used.
+  local lacking = 0
+  local C = setmetatable(xdr.constants, { __index = function(constants, name)
+    lacking = lacking - 1
+    rawset(constants, name, lacking)
+    return lacking
+  end })
 
   local version_one = {
     version = 1,
@@ -234,5 +242,55 @@ return function(constants)
     },
   }
 
-  return { version_one, version_two, working_group }
+  -- Defines the XDR type of a whole message with this header type. Returns its name.
+  local function whole(code)
+    local fields, tag = {}, { name = working_group.type, type = "uint32", shape = "one" }
+    local root, header = code.name:lower() .. "_msg", code.name:lower() .. "_hdr"
+    for n, field in ipairs(xdr.types[working_group.root].fields) do
+      fields[n] = field
+    end
+    fields[#fields] = { name = working_group.body, type = header, shape = "one" }
+    xdr.types[root] = { kind = "struct", fields = fields }
+    xdr.types[header] = { kind = "union", tag = tag, arms = {
+      [code.number] = { name = "rdma_fields", type = code.type, shape = "one" },
+    } }
+    return root
+  end
+
+  -- Extensions without a row above: their fields are shown, and an RPC message behind them.
+  local tables = {
+    operation = version_two.operations,
+    characteristic = version_two.properties,
+    ["header type"] = working_group.messages,
+    property = working_group.properties,
+  }
+  for _, code in ipairs(xdr.codes or {}) do
+    local entries = tables[code.role]
+    if entries and not entries[code.number] and xdr.types[code.type] then
+      local entry = { name = code.name, type = code.type, variable = true }
+      if code.role == "operation" then
+        entry.role = "extension"
+      elseif code.role == "header type" then
+        entry.root, entry.arm = whole(code), "rdma_fields"
+        entry.handler, entry.inline, entry.extension = "extension", true, true
+      end
+      entries[code.number] = entry
+    end
+  end
+
+  -- A row whose constant or type xdr.lua lacks is none: its number is shown as one that is not known.
+  local dialects = { version_one, version_two, working_group }
+  for _, dialect in ipairs(dialects) do
+    for _, entries in ipairs({
+      dialect.messages, dialect.operations, dialect.properties, dialect.errors or {},
+    }) do
+      for number, entry in pairs(entries) do
+        local type_ = type(entry) == "table" and (entry.root or entry.type)
+        if number < 0 or type_ and not xdr.types[type_] then
+          entries[number] = nil
+        end
+      end
+    end
+  end
+  return dialects
 end

@@ -708,6 +708,21 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     end
   end
 
+  -- An operation without a role of its own: an RPC message may follow its fields.
+  function roles.extension(self, result, from, to, header)
+    local payload = header.payload
+    if #payload < 8 or walk.word(payload, 0) ~= header.xid then
+      result.unknown = #payload > 0
+      return
+    end
+    header.message, header.chunks = { inline = true }, { rdma_reads = {}, rdma_writes = {} }
+    if header.direction == C.RDMA2_REPLY then
+      self:reply(result, from, to, header)
+    else
+      self:call(result, from, header)
+    end
+  end
+
   -- ------------------------------------------------------------------------------------------
   -- Messages
 
@@ -912,6 +927,8 @@ return function(walk, dialects, xdr, Memory, load_working_group)
     local operation = header.dialect.operations[optional.rdma_opttype]
     if not operation then
       violate(result, "unknown_operation", "operation " .. optional.rdma_opttype)
+      result.name = "operation " .. optional.rdma_opttype .. ", which is not known here"
+      result.unknown = true
       return
     end
     result.name = operation.name

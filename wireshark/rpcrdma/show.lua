@@ -43,7 +43,7 @@ return function(xdr, dialects, rules, messages)
       return ProtoField.uint32(abbreviation, name, base.DEC, { [0] = "FALSE", [1] = "TRUE" })
     elseif type == "opaque" then
       return ProtoField.bytes(abbreviation, name)
-    elseif xdr.types[type].kind == "enum" then
+    elseif (xdr.types[type] or {}).kind == "enum" then
       return ProtoField.uint32(abbreviation, name, base.DEC, xdr.types[type].names)
     end
     return ProtoField.none(abbreviation, name)
@@ -92,16 +92,19 @@ return function(xdr, dialects, rules, messages)
     { "sent", "uint32", "Messages that the sender has sent, with this one" },
     { "peer_sent", "uint32", "Messages that the peer has sent so far" },
     { "peer_may_send", "uint32", "Messages that the peer may still send" },
+    { "unknown", "bytes", "Bytes that are not known here" },
   }
 
   -- Returns a dialect's fields. A name can stand for other values in another dialect of the same
-  -- protocol: then there are two fields of that name, which one filter finds.
+  -- protocol, or for another type in an extension: then there are two fields of that name, which one
+  -- filter finds.
   local function protocol(dialect, list)
     local self = { fields = {}, dialect = dialect }
     local function add(name, type)
-      if not self.fields[name] then
-        self.fields[name] = leaf(dialect, name, type)
-        table.insert(list, self.fields[name])
+      local key = name .. " " .. type
+      if not self.fields[key] then
+        self.fields[key] = leaf(dialect, name, type)
+        table.insert(list, self.fields[key])
       end
     end
     each_field(dialect.root, add)
@@ -225,15 +228,19 @@ return function(xdr, dialects, rules, messages)
     local top = tree:add(self.proto, tvb(0, read.length))
     local parents, items = { [0] = top }, {}
     for n, node in ipairs(read.nodes) do
-      local parent, field, item = parents[node.depth], self.fields[node.name], nil
-      if node.data then
-        item = parent:add(field, tvb(node.data.at, node.data.length))
-      elseif node.number then
-        item = parent:add(field, tvb(node.at, 4))
-      elseif node.wide then
-        item = parent:add(field, tvb(node.at, 8))
-      elseif not LEAVES[node.type] and xdr.types[node.type].kind ~= "enum" then
-        item = parent:add(field, tvb(node.at, node.length))
+      local parent, item = parents[node.depth], nil
+      local field = self.fields[node.name .. " " .. node.type]
+      local kind = (xdr.types[node.type] or {}).kind
+      if field then
+        if node.data then
+          item = parent:add(field, tvb(node.data.at, node.data.length))
+        elseif node.number then
+          item = parent:add(field, tvb(node.at, 4))
+        elseif node.wide then
+          item = parent:add(field, tvb(node.at, 8))
+        elseif not LEAVES[node.type] and kind ~= "enum" then
+          item = parent:add(field, tvb(node.at, node.length))
+        end
       end
       if item and node.name == "rdma_credit" and result.flow then
         item:append_text(string.format(" = messages received + credits: the peer has sent %d, "
@@ -246,6 +253,11 @@ return function(xdr, dialects, rules, messages)
     top:set_text(result.dialect.title .. ": " .. text)
     if result.incomplete then
       top:append_text(", data is missing in the capture")
+    end
+    local left = #bytes - read.length
+    if left > 0 and (read.fault or result.unknown) then
+      local item = top:add(self.generated.unknown, tvb(read.length, left))
+      item:append_text(string.format(" (%d bytes)", left))
     end
     complain(self, result, top, items)
     link(self, result, top)

@@ -86,6 +86,9 @@ end
 
 function Walker:named(name, node, type)
   local definition = self.types[type]
+  if not definition then
+    self:fail("form", name .. " has a type that is not known here: " .. type)
+  end
   if definition.kind == "enum" then
     local value = self:uint32()
     node.number = value
@@ -103,7 +106,7 @@ function Walker:named(name, node, type)
       return self:one(name, of.type)
     end
     table.remove(self.nodes)
-    return self:field({ name = name, type = of.type, shape = of.shape })
+    return self:field({ name = name, type = of.type, shape = of.shape, length = of.length })
   end
   local value, outer = {}, self.current
   self.depth, self.current = self.depth + 1, value
@@ -129,9 +132,10 @@ function Walker:named(name, node, type)
   return value
 end
 
-function Walker:opaque(name)
+-- Walks opaque data. `fixed` is their length if that is not in front of them.
+function Walker:opaque(name, fixed)
   local node = self:open(name, "opaque")
-  local length = self:uint32()
+  local length = fixed or self:uint32()
   local pad = walk.round_up(length)
   if #self.bytes - self.at < length + pad then
     self:fail("form", name .. " of " .. length .. " bytes exceeds the message")
@@ -184,7 +188,7 @@ function Walker:field(field)
   elseif field.shape == "optional" then
     return self:optional(field)
   elseif field.type == "opaque" then
-    return self:opaque(field.name)
+    return self:opaque(field.name, field.length)
   end
   return self:array(field)
 end
@@ -214,13 +218,16 @@ end
 local function lengths(types)
   local known, least = { uint32 = 4, uint64 = 8, bool = 4, opaque = 4 }, nil
   local function of(field)
+    if field.shape == "fixed" then
+      return field.length + walk.round_up(field.length)
+    end
     return field.shape == "one" and least(field.type) or WORD
   end
   function least(type)
     if known[type] then
       return known[type]
     end
-    local definition = types[type]
+    local definition = types[type] or {}
     local length = WORD
     if definition.kind == "typedef" then
       length = of(definition.of)

@@ -585,6 +585,25 @@ return function(walk, C, shared)
   end
 
   -- ------------------------------------------------------------------------------------------
+  -- Extensions without a handler of their own
+
+  -- An RPC message may follow the fields. It begins with the XID of the header.
+  function handlers.extension(conn, result, from, to, header)
+    local payload = header.payload
+    from.asked[header.xid] = true
+    if #payload < 8 or walk.word(payload, 0) ~= header.xid then
+      result.unknown = #payload > 0
+      return
+    end
+    header.chunks, header.inv_handle = EMPTY, 0
+    if walk.word(payload, 4) == C.RDMA2_REPLY then
+      shared.Connection.reply(conn, result, from, to, header)
+    else
+      shared.Connection.call(conn, result, from, header)
+    end
+  end
+
+  -- ------------------------------------------------------------------------------------------
   -- Errors (section 7)
 
   local function chunk_length(regions)
@@ -666,6 +685,8 @@ return function(walk, C, shared)
     end
     if not message then
       violate(result, "header_type", "type " .. number)
+      result.name = string.format("header type 0x%08x, which is not known here", number)
+      result.unknown = true
       from.asked[xid] = true
       return
     end
@@ -681,7 +702,8 @@ return function(walk, C, shared)
       violate(result, rule, #bytes - read.length .. " bytes follow the header")
       read.fault = read.fault or not message.direction
     end
-    if result.invalidate and (message.direction ~= C.RDMA2_REPLY or message.more) then
+    if result.invalidate and not message.extension
+      and (message.direction ~= C.RDMA2_REPLY or message.more) then
       result.invalidate_checked = true
       violate(result, "invalidated", message.name .. " must not invalidate")
     end
