@@ -1,9 +1,11 @@
-//! RPC call and reply headers, credentials included (RFC 5531, sections 8 to 10).
+//! RPC call and reply headers, credentials included (RFC 5531, sections 8 to 10), and rpcbind's lists of
+//! mappings (RFC 1833).
 
 use bytes::Bytes;
+use onc_rpc::rpcbind::decode_mappings;
 use onc_rpc::{
-    CallDecodeError, CallHeader, Credential, DecodeError, Decoder, MAX_AUTH_BYTES, MAX_GIDS,
-    MAX_MACHINE_NAME, Message, ReplyHeader, Segments, peek_xid,
+    CallDecodeError, CallHeader, Credential, DecodeError, Decoder, Encoder, MAX_AUTH_BYTES,
+    MAX_GIDS, MAX_MACHINE_NAME, Message, ReplyHeader, Segments, peek_xid,
 };
 
 /// Checks the header decoders. The first byte is the length of the segments into which the rest, a
@@ -21,6 +23,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(peek_xid(&whole), peek_xid(&cut));
     call(&whole, &cut, bytes);
     reply(&whole, &cut, bytes);
+    mappings(&whole, &cut, bytes);
 }
 
 /// The maximum number of heap bytes that decoding may hold: both bodies of `opaque_auth`, a machine
@@ -80,6 +83,28 @@ fn reply(whole: &Message, cut: &Message, bytes: &[u8]) {
         Err(DecodeError::Truncated { wanted, left, .. }) => assert!(left < wanted),
         Err(_) => {}
     }
+}
+
+fn mappings(whole: &Message, cut: &Message, bytes: &[u8]) {
+    // A mapping takes 24 bytes or more of the message, and 104 bytes in a vector that may double.
+    let most = 16 * bytes.len() + 1024;
+    let mut decoder = Decoder::new(whole);
+    let decoded = crate::within(most, || decode_mappings(&mut decoder));
+    let mut other = Decoder::new(cut);
+    let same = crate::within(most, || decode_mappings(&mut other));
+    assert_eq!(decoded, same, "a list depends on how its message is cut");
+    let Ok(mappings) = decoded else { return };
+    let mut out = Encoder::new();
+    for mapping in &mappings {
+        mapping.encode(out.bool(true));
+    }
+    out.bool(false);
+    let message = out.finish();
+    assert_eq!(
+        message.payload_len(),
+        bytes.len() as u64 - decoder.remaining()
+    );
+    assert_eq!(decode_mappings(&mut Decoder::new(&message)), Ok(mappings));
 }
 
 /// Checks that the header is encoded to a form that decodes to the same header. Returns its length

@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, padded};
+use onc_rpc::{Extras, Message, padded};
 use rpcrdma_ext_continuation::{
     Config, Continuation, Features, Report, Request, RequestReceiveLimit, Response,
     ResponseSendLimit, Transmit,
@@ -168,6 +168,7 @@ fn outstanding(end: &mut Extensions) {
     let call = CallToPlan {
         shape: &Shape::of(&message).expect("there are no items"),
         need: &ReplyNeed::new(64, [8000]),
+        extras: &Extras::NONE,
         limits: &limits,
         credits: 4,
         reply_credits: u32::MAX,

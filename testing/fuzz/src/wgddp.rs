@@ -3,7 +3,7 @@
 
 use arbitrary::{Arbitrary, Unstructured};
 use bytes::{BufMut as _, Bytes, BytesMut};
-use onc_rpc::{BulkItem, Message, Position, padded};
+use onc_rpc::{BulkItem, Extras, Message, Position, padded};
 use rpcrdma_ext_wg_ddp::header_type::{
     CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED, REPLY_PLACED_MIDDLE,
 };
@@ -557,6 +557,7 @@ fn ways(
     let call = CallToPlan {
         shape: &shape,
         need: &ReplyNeed::new(24, results),
+        extras: &Extras::NONE,
         limits: &limits,
         credits,
         reply_credits: credits,

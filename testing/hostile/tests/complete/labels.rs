@@ -3,21 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use xdr_oracle::xdr::{
-    Body, CHARACTERISTICS, Declaration, FILES, OPERATIONS, Shape, Specification, Type, parse,
-};
+use xdr_oracle::list::{Cases, Code, FILES, File, Role, codes};
+use xdr_oracle::xdr::{Body, Declaration, Shape, Specification, Type, parse};
 
-/// The files whose fields must have cases.
-const COVERED: [&str; 2] = ["xchar.x", "rtr.x"];
-/// The files of the working group's version 2, and of its extension for data placement. Their fields
-/// must have cases as well.
-const WG: [&str; 2] = ["rpcrdma2wg.x", "wg-ddp.x"];
-/// The properties of data placement in the working group's version 2, and the types of their values.
-const PLACEMENT: [(&str, &str); 3] = [
-    ("RDMA2_PROPID_RBSTRUCT", "rpcrdma2_prop_rbstruct"),
-    ("RDMA2_PROPID_PLACEMENT", "rpcrdma2_prop_placement"),
-    ("RDMA2_PROPID_RESMIN", "rpcrdma2_prop_resmin"),
-];
+/// The name of the file of the working group's version 2 itself.
+const WG: &str = "rpcrdma2wg.x";
+
+/// Returns the numbers of the extensions of the working group's version 2 that must have cases.
+pub(crate) fn extensions_of_wg(role: Role) -> impl Iterator<Item = &'static Code> {
+    let of_extensions = |file: &&File| file.cases == Cases::WorkingGroup && file.name != WG;
+    let all = FILES.iter().filter(of_extensions);
+    all.flat_map(|file| file.codes)
+        .filter(move |code| code.role == role)
+}
 
 /// A word of a message, and the XDR fields that contain it, innermost last. The count of an array
 /// belongs to the array; the name of a characteristic is a field around its value.
@@ -53,17 +51,17 @@ impl Xdr {
     pub(crate) fn new() -> Self {
         let (mut all, mut fields) = (Specification::default(), BTreeSet::new());
         let mut wg = Vec::new();
-        for (name, text) in FILES {
+        for file in FILES {
             let before = all.types.len();
-            parse(text, &mut all).expect("XDR");
-            if WG.contains(name) {
+            parse(file.text, &mut all).expect("XDR");
+            if file.cases == Cases::WorkingGroup {
                 for (of, body) in &all.types[before..] {
                     let own = declarations(body).into_iter();
                     let own = own.filter(|field| !is_composed(&all, field));
                     wg.push((of.clone(), own.map(|field| field.name.clone()).collect()));
                 }
             }
-            if COVERED.contains(name) {
+            if file.cases == Cases::Two {
                 let bodies = all.types[before..].iter().map(|(_, body)| body);
                 let declared = bodies.flat_map(declarations);
                 let own = declared.filter(|field| !is_composed(&all, field));
@@ -81,19 +79,19 @@ impl Xdr {
             .collect()
     }
 
-    /// Returns the numbers of the header types of data placement in the working group's version 2.
-    pub(crate) fn placed_types(&self) -> BTreeSet<u32> {
-        let types = ["RDMA2_CALL_PLACED", "RDMA2_REPLY_PLACED"];
-        let all = types.iter().flat_map(|prefix| self.constants(prefix));
-        all.map(|(_, number)| number).collect()
+    /// Returns the numbers of the header types of extensions of the working group's version 2.
+    pub(crate) fn placed_types() -> BTreeSet<u32> {
+        extensions_of_wg(Role::HeaderType)
+            .map(|code| code.value)
+            .collect()
     }
 
     /// Labels the header of a message of the working group's version 2, or of its extension.
     pub(crate) fn label_wg(&self, message: &[u32]) -> Labelled {
-        let mut walk = Walk::new(&self.all, message, &PLACEMENT);
+        let mut walk = Walk::new(&self.all, message, extensions_of_wg(Role::Property));
         let placed = message
             .get(3)
-            .is_some_and(|number| self.placed_types().contains(number));
+            .is_some_and(|number| Self::placed_types().contains(number));
         let bad = walk.named(if placed {
             "rpcrdma2_placed_msg"
         } else {
@@ -104,12 +102,9 @@ impl Xdr {
 
     /// Labels information. Returns `None` if the operation does not exist.
     pub(crate) fn label(&self, opttype: u32, info: &[u32]) -> Option<Labelled> {
-        let number = Some(u64::from(opttype));
-        let (_, of) = OPERATIONS
-            .iter()
-            .find(|(name, _)| self.all.constants.get(*name).copied() == number)?;
-        let mut walk = Walk::new(&self.all, info, CHARACTERISTICS);
-        let bad = walk.whole(of);
+        let operation = codes(Role::Operation).find(|code| code.value == opttype)?;
+        let mut walk = Walk::new(&self.all, info, codes(Role::Characteristic));
+        let bad = walk.whole(operation.of);
         Some(walk.labelled(bad))
     }
 }
@@ -124,19 +119,23 @@ struct Walk<'a> {
     /// The structures and unions around the current position, innermost last.
     inside: Vec<String>,
     words: Vec<Word>,
-    /// The properties whose values have a type, with it. Others are bytes.
-    properties: &'a [(&'a str, &'a str)],
+    /// The properties whose values have a type. Others are bytes.
+    properties: Vec<&'static Code>,
 }
 
 impl<'a> Walk<'a> {
-    fn new(all: &'a Specification, left: &'a [u32], properties: &'a [(&'a str, &'a str)]) -> Self {
+    fn new(
+        all: &'a Specification,
+        left: &'a [u32],
+        properties: impl Iterator<Item = &'static Code>,
+    ) -> Self {
         Self {
             all,
             left,
             fields: Vec::new(),
             inside: Vec::new(),
             words: Vec::new(),
-            properties,
+            properties: properties.collect(),
         }
     }
 
@@ -217,6 +216,7 @@ impl<'a> Walk<'a> {
                 1 => self.element(&field.of),
                 _ => Err(Bad),
             },
+            Shape::Fixed(bytes) => (0..bytes.div_ceil(4)).try_for_each(|_| self.word().map(drop)),
             Shape::Array => {
                 let count = self.word()?;
                 match field.of {
@@ -244,18 +244,16 @@ impl<'a> Walk<'a> {
     /// word before its length.
     fn value(&mut self, len: usize) -> Result<(), Bad> {
         let which = self.words.iter().rev().nth(1).map(|word| word.value);
-        let known = self.properties.iter().find(|(name, _)| {
-            let number = self.all.constants.get(*name).copied();
-            number == which.map(u64::from)
-        });
-        if let Some((name, _)) = known {
-            self.fields.push((*name).to_owned());
+        let mut properties = self.properties.iter().copied();
+        let known = properties.find(|code| Some(code.value) == which);
+        if let Some(code) = known {
+            self.fields.push(code.constant.to_owned());
         }
         let inside = self.left.get(..len.div_ceil(4)).ok_or(Bad)?;
         let behind = &self.left[inside.len()..];
         self.left = inside;
         match known {
-            Some((_, of)) => self.whole(of)?,
+            Some(code) => self.whole(code.of)?,
             None => inside.iter().try_for_each(|_| self.word().map(drop))?,
         }
         self.left = behind;

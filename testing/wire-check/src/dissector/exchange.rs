@@ -230,7 +230,7 @@ fn headers(codecs: &Codecs, recorded: &Recorded, direction: Direction) -> (usize
     let said = said(codecs, recorded, direction);
     let mut shown: Vec<_> = ours(recorded, direction)
         .into_iter()
-        .map(|l| fields::shown(l).0)
+        .map(|layer| codecs.shown(layer))
         .collect();
     // Others are RDMA Reads and Writes, and parts of Sends.
     shown.retain(|fields| fields.first().is_some_and(|field| field.name == "rdma_xid"));

@@ -4,14 +4,14 @@
 //! their order; the dissector shows lines. Both become a list of names and values in the order of
 //! the wire, with opaque data that holds XDR followed by its fields.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
-use xdr_oracle::kind::{self, Kind};
+use xdr_oracle::kind::Kind;
+use xdr_oracle::list::{self, Role, codes};
 use xdr_oracle::vectors;
-use xdr_oracle::xdr::{
-    Body, CHARACTERISTICS, Declaration, OPERATIONS, PROPERTIES, Shape, Specification, Type,
-};
+use xdr_oracle::xdr::{Body, Declaration, Shape, Specification, Type};
 
 use super::pdml::Layer;
 use crate::error::Error;
@@ -26,14 +26,7 @@ const GENERATED: &[&str] = &[
     "sent",
     "peer_sent",
     "peer_may_send",
-];
-
-/// The fields that are opaque data.
-const OPAQUE: &[&str] = &[
-    "rdma_optinfo",
-    "xchv_data",
-    "rdma_data",
-    "rpcrdma2wg_prop_hostauth",
+    "unknown",
 ];
 
 /// The lists of bits whose words of zero at the end have no meaning (xcharext-02, section 3.2).
@@ -78,6 +71,8 @@ impl fmt::Display for Field {
 pub(crate) struct Codecs {
     all: Specification,
     kinds: Vec<Kind>,
+    /// The names of the fields that are opaque data.
+    opaque: BTreeSet<String>,
 }
 
 /// The result of decoding bytes with this project's codecs.
@@ -94,8 +89,10 @@ impl Codecs {
         let all = Specification::of_files();
         let all =
             all.map_err(|(file, error)| Error::ours("drafts/xdr")(format!("{file}: {error}")))?;
-        let kinds = kind::all();
-        Ok(Self { all, kinds })
+        let kinds = list::kinds();
+        let opaque = all.types.iter().flat_map(|(_, body)| opaque_fields(body));
+        let opaque = opaque.collect();
+        Ok(Self { all, kinds, opaque })
     }
 
     /// Returns the content of a header, without a line for itself.
@@ -222,16 +219,39 @@ impl Codecs {
 
     /// Returns the XDR type of an operation, a characteristic or a property.
     fn inside_type(&self, field: &str, number: u64) -> Option<&'static str> {
-        let table = match field {
-            "rdma_optinfo" => OPERATIONS,
-            "rdma_data" => PROPERTIES,
-            _ => CHARACTERISTICS,
+        let role = match field {
+            "rdma_optinfo" => Role::Operation,
+            "rdma_data" => Role::Property,
+            _ => Role::Characteristic,
         };
-        let is = |constant: &str| self.all.constants.get(constant) == Some(&number);
-        table
-            .iter()
-            .find(|(constant, _)| is(constant))
-            .map(|(_, xdr)| *xdr)
+        let code = codes(role).find(|code| u64::from(code.value) == number);
+        code.map(|code| code.of)
+    }
+
+    /// Returns the fields that tshark shows of a message.
+    pub(crate) fn shown(&self, layer: &Layer) -> Vec<Field> {
+        let mut fields = Vec::new();
+        for line in &layer.lines {
+            let Some((protocol, name)) = line.name.split_once('.') else {
+                continue;
+            };
+            let is_other = name.starts_with("rule.") || GENERATED.contains(&name);
+            if is_other || protocol != layer.protocol {
+                continue;
+            }
+            let number = match line.show.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16).ok(),
+                None => line.show.parse().ok(),
+            };
+            let value = match number {
+                // Shown as its bytes with colons, which can look like a number.
+                _ if self.opaque.contains(name) => Shown::Bytes(line.value.clone()),
+                Some(number) => Shown::Number(number),
+                None => Shown::Group,
+            };
+            push(&mut fields, line.depth, name, value);
+        }
+        fields
     }
 
     /// Returns a constant of the XDR files.
@@ -265,31 +285,26 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the fields that tshark shows of a message, and the rules that it says are violated.
-pub(crate) fn shown(layer: &Layer) -> (Vec<Field>, Vec<String>) {
-    let (mut fields, mut rules) = (Vec::new(), Vec::new());
-    for line in &layer.lines {
-        let Some((protocol, name)) = line.name.split_once('.') else {
-            continue;
-        };
-        if let Some(rule) = name.strip_prefix("rule.") {
-            rules.push(rule.to_owned());
-        } else if protocol == layer.protocol && !GENERATED.contains(&name) {
-            let number = match line.show.strip_prefix("0x") {
-                Some(digits) => u64::from_str_radix(digits, 16).ok(),
-                None => line.show.parse().ok(),
-            };
-            // Opaque data is shown as its bytes with colons, which can look like a number.
-            let is_data = OPAQUE.contains(&name);
-            let value = match number {
-                _ if is_data => Shown::Bytes(line.value.clone()),
-                Some(number) => Shown::Number(number),
-                None => Shown::Group,
-            };
-            push(&mut fields, line.depth, name, value);
-        }
-    }
-    (fields, rules)
+/// Returns the names of the fields of a type that are opaque data.
+fn opaque_fields(body: &Body) -> Vec<String> {
+    let fields: Vec<&Declaration> = match body {
+        Body::Enum(_) => Vec::new(),
+        Body::Typedef(declared) => vec![declared],
+        Body::Struct(fields) => fields.iter().collect(),
+        Body::Union(_, arms) => arms.iter().filter_map(|(_, arm)| arm.as_ref()).collect(),
+    };
+    let opaque = fields.into_iter().filter(|field| field.of == Type::Opaque);
+    opaque.map(|field| field.name.clone()).collect()
+}
+
+/// Returns the rules that tshark says a message violates.
+pub(crate) fn rules(layer: &Layer) -> Vec<String> {
+    let names = layer
+        .lines
+        .iter()
+        .filter_map(|line| line.name.split_once('.'));
+    let rules = names.filter_map(|(_, name)| name.strip_prefix("rule."));
+    rules.map(str::to_owned).collect()
 }
 
 /// Removes words of zero from the ends of lists of bits.

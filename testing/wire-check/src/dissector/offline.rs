@@ -36,7 +36,7 @@ pub(crate) fn check(file: &Path, report: &mut Report) -> Result<(), Error> {
     let messages = layers
         .iter()
         .filter(|layer| layer.protocol.starts_with("rpcrdma"));
-    let mut shown: Vec<_> = messages.map(|layer| fields::shown(layer).0).collect();
+    let mut shown: Vec<_> = messages.map(|layer| codecs.shown(layer)).collect();
     shown.retain(|fields| fields.first().is_some_and(|field| field.name == "rdma_xid"));
     if shown.len() != sends.len() {
         wrong.push(format!(

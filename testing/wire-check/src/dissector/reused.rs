@@ -31,7 +31,7 @@ pub(super) fn check(wireshark: &Wireshark, folder: &Path) -> Result<(usize, Vec<
     let layers = wireshark.layers(&file)?;
     let mut wrong = Vec::new();
     for layer in &layers {
-        let (_, rules) = fields::shown(layer);
+        let rules = fields::rules(layer);
         if !rules.is_empty() {
             wrong.push(format!("packet {}: rules {rules:?}", layer.packet));
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
-use xdr_oracle::xdr::{CHARACTERISTICS, OPERATIONS, PROPERTIES};
+use xdr_oracle::list::{Role, codes};
 
 use super::exchange::{PLACED_MESSAGE, WG_MESSAGE};
 use super::fields::{self, Codecs, Field};
@@ -31,6 +31,9 @@ const FORM: &[&str] = &[
 /// The rule that decoders of the working group's version 2 check as well: nothing follows a header of
 /// an EXTERNAL type. In other versions, a decoder leaves that to its caller.
 const TWO_PAYLOADS: &str = "two_payloads";
+
+/// The field that holds the fields of an extension's header type.
+const HEADER_FIELDS: &str = "rdma_fields";
 
 /// Header types of the working group's version 2 (version-two-07, section 6.1).
 const GRANT: u32 = 5;
@@ -65,7 +68,7 @@ pub(super) fn check(
         let mut of = layers.iter().filter(|layer| layer.packet == vector.packet);
         let problem = match (of.next(), of.next()) {
             (Some(layer), None) => {
-                let (shown, rules) = fields::shown(layer);
+                let (shown, rules) = (codecs.shown(layer), fields::rules(layer));
                 vector.problem(codecs, &shown, &rules)
             }
             (None, _) => Some("not shown".to_owned()),
@@ -92,6 +95,7 @@ impl Placed {
         let value = &self.vector["value"];
         let said = match self.within {
             None => codecs.header_fields(&self.xdr, value),
+            Some(HEADER_FIELDS) => codecs.header_fields(&self.xdr, value),
             Some(_) => codecs.value_fields(&self.xdr, value, 0),
         };
         let mut found = shown;
@@ -148,7 +152,8 @@ fn place(codecs: &Codecs, frames: &mut Frames) -> Result<Vec<Placed>, Error> {
         {
             let bytes = unhex(vector["bytes"].as_str().unwrap_or(""))
                 .ok_or_else(|| Error::ours("a vector")("not hexadecimal"))?;
-            let is_property = PROPERTIES.iter().any(|(_, of)| *of == xdr);
+            let is_property = codes(Role::Property).any(|code| code.of == xdr);
+            let is_header = codes(Role::HeaderType).any(|code| code.of == xdr);
             if is_property && bytes.is_empty() {
                 // No value, and in a list of properties none is needed.
                 continue;
@@ -160,7 +165,7 @@ fn place(codecs: &Codecs, frames: &mut Frames) -> Result<Vec<Placed>, Error> {
             let first = match xdr {
                 "rpcrdma1_xprt_hdr" => error(1),
                 WG_MESSAGE | PLACED_MESSAGE => words(&[0, 2, 2, GRANT]),
-                _ if is_property => words(&[0, 2, 2, GRANT]),
+                _ if is_property || is_header => words(&[0, 2, 2, GRANT]),
                 _ => error(2),
             };
             connection.send(frames, End::Server, &first, None);
@@ -186,19 +191,21 @@ fn message(
     if xdr.ends_with("_xprt_hdr") || matches!(xdr, WG_MESSAGE | PLACED_MESSAGE) {
         return Ok((bytes.to_vec(), None));
     }
-    let find = |table: &[(&'static str, &str)]| {
-        let row = table.iter().find(|(_, of)| *of == xdr);
-        row.map(|(constant, _)| codecs.constant(constant))
-    };
-    if let Some(operation) = find(OPERATIONS) {
+    let find = |role| codes(role).find(|code| code.of == xdr);
+    let find = |role| find(role).map(|code| code.value);
+    if let Some(operation) = find(Role::Operation) {
         return Ok((optional(operation, bytes), Some("rdma_optinfo")));
     }
-    if let Some(which) = find(PROPERTIES) {
+    if let Some(number) = find(Role::HeaderType) {
+        let prefix = words(&[0x0101, 2, 1, number]);
+        return Ok(([&prefix[..], bytes].concat(), Some(HEADER_FIELDS)));
+    }
+    if let Some(which) = find(Role::Property) {
         let mut properties = words(&[0x0101, 2, 1, CONNPROP_FINAL, 1, which]);
         opaque(&mut properties, bytes);
         return Ok((properties, Some("rdma_data")));
     }
-    let which = find(CHARACTERISTICS);
+    let which = find(Role::Characteristic);
     let which = which.ok_or_else(|| Error::ours("a vector")(format!("{xdr} is nowhere")))?;
     // One characteristic, and none that may not change.
     let mut info = words(&[1, which]);
