@@ -9,6 +9,13 @@ import time
 WATCHED = 3
 
 
+def idle_governor(folder):
+    """The policy by which idle processors sleep, like `idle_governor` of compare/src/environment.rs; None without one."""
+    files = [folder / file for file in ("current_governor", "current_governor_ro")]
+    named = next((file.read_text().strip() for file in files if file.exists()), "")
+    return named if named not in ("", "none") else None
+
+
 def name():
     """Kernel, processor, number of processors, and whether they are virtual, like `rpcrdma compare` says it."""
     described = pathlib.Path("/proc/cpuinfo").read_text()
@@ -17,7 +24,9 @@ def name():
     parts = [f"{platform.system()} {platform.release()}", platform.machine(), *models[:1]]
     flags = next((line.split() for line in described.splitlines() if line.startswith("flags")), [])
     virtual = ["virtual machine"] if "hypervisor" in flags else []
-    return ", ".join([*parts, f"{count} processor{'' if count == 1 else 's'}", *virtual])
+    governor = idle_governor(pathlib.Path("/sys/devices/system/cpu/cpuidle"))
+    idle = [f"idle: {governor}"] if governor else []
+    return ", ".join([*parts, f"{count} processor{'' if count == 1 else 's'}", *idle, *virtual])
 
 
 def times():
