@@ -49,7 +49,7 @@ def doc_comments(under):
 def sentences(page):
     """Returns the sentences of a Markdown page, without code blocks and headings."""
     text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.M | re.S)
-    text = re.sub(r"^(#.*|\|[-|: ]+)$", "", text, flags=re.M)
+    text = re.sub(r"^(#.*|<!--.*|\|[-|: ]+)$", "", text, flags=re.M)
     parts = re.split(r"\n\s*\n|\n(?=[-*|]|\d+\. )", text)
     joined = (" ".join(part.split()) for part in parts)
     cut = (re.split(r"(?<=[.!?:])\s+(?=[A-Z`*\[(])", part) for part in joined)
