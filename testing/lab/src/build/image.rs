@@ -12,8 +12,9 @@ use crate::error::Error;
 
 /// The time-out of creating a file system.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The free space in the image in bytes, besides an eighth of the size of its files.
-const ROOM: u64 = 64 << 20;
+/// The free space in the image in bytes, besides an eighth of the size of its files: programs of the
+/// lanes are copied there, with the information that backtraces need. The file has holes instead.
+const ROOM: u64 = 512 << 20;
 /// The commands that the initramfs uses, all of BusyBox.
 const COMMANDS: [&str; 6] = ["modprobe", "mount", "sh", "sleep", "switch_root", "insmod"];
 
