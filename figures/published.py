@@ -212,7 +212,7 @@ MODES = {
     "v1-long": "the same with receives of 65 KiB",
     "v2-cont": "version 2 of 2016, messages continued in receives of 4 KiB",
     "v2-ddp": "version 2 of 2016, data placed by Sends, receives of 65 KiB",
-    "wg-ddp": "version 2 of 2022, the same",
+    "wg-ddp": "version 2 of 2022, placed as well",
 }
 
 
@@ -241,7 +241,7 @@ def measured_too(data):
     each = {mode: with_interval((one["baseline_ratio"], *one["baseline_ratio_interval"])) for mode, one in each.items()}
     run = " Other work disturbed the run." if disturbed(data) else ""
     text = (
-        f"By the clock, over a software device, this WRITE takes, compared with `v1-inv`, {each['v1-long']} times as long by "
+        f"By the clock, over a software device on TCP, this WRITE takes, compared with `v1-inv`, {each['v1-long']} times as long by "
         f"`v1-long`, {each['v2-cont']} by `v2-cont`, {each['v2-ddp-cont']} by `v2-ddp-cont` (both together), and {each['tcp']} by NFS over "
         f"TCP (intervals of 95 %). Both ends were this project, not Linux.{run} [All results](docs/results.md).")
     return ["", *wrapped(text, width=NARROW)]

@@ -386,7 +386,7 @@ fn report(relay: &Relay, outgoing: &dyn Outgoing, rdma: Option<&RefCell<RdmaServ
         let (calls, reply) = (treatment.calls, treatment.longest_reply);
         let items = treatment.longest_items;
         let _ = output::line(format_args!(
-            "explained: {calls} calls {to}{kind}: {treatment}; longest reply {reply} bytes, and {items} apart"
+            "explained: {calls} calls {to}{kind}: {treatment}; longest reply {reply} bytes with its header, and {items} apart"
         ));
     }
     if kinds.others() > 0 {

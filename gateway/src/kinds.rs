@@ -44,7 +44,7 @@ impl fmt::Display for Treatment {
             Some(plan) => write!(f, "; {plan}")?,
             None => write!(f, "; sent before the version was known")?,
         }
-        write!(f, "; reply at most {} bytes", room.payload)?;
+        write!(f, "; results at most {} bytes", room.payload)?;
         if !room.items.is_empty() {
             write!(f, ", apart at most {:?}", &room.items[..])?;
         }
