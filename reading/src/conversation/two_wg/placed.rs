@@ -11,7 +11,8 @@ use rpcrdma_v2_wg::{Prefix, Property, limits};
 
 use super::super::one::shown;
 use super::super::{Conversation, Out, Sent};
-use super::{Part, Parts, State, name};
+use super::parts::{Part, Parts};
+use super::{State, name};
 use crate::call::MessageKind;
 use crate::rules::{self, Rule};
 
