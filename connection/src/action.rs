@@ -105,8 +105,9 @@ pub enum Event {
         /// The memory that it filled.
         sink: Buf,
     },
-    /// The connection is lost. A loss during version negotiation is taken as the server's answer;
-    /// [`Action::Decided`] follows.
+    /// The connection is lost, and the peer can reach none of its memory any longer. A loss during version
+    /// negotiation is taken as the server's answer; [`Action::Decided`] follows. Replies that had arrived
+    /// follow as well, after [`Action::Reclaim`] for the memory of their calls.
     Closed,
 }
 
@@ -147,8 +148,8 @@ pub enum Action {
         /// The handle.
         stag: Stag,
     },
-    /// Take back the memory of this handle, which the peer has invalidated with a Send: no work
-    /// request is needed. [`Event::Reclaimed`] answers, with the region that was registered.
+    /// Take back the memory of this handle, which the peer has invalidated with a Send, or the end of the
+    /// connection (after [`Event::Closed`], whatever was asked for before): no work request is needed. [`Event::Reclaimed`] answers, with the region that was registered.
     Reclaim {
         /// Names the registration in the answer.
         id: RegistrationId,

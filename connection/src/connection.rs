@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onc_rpc::{Message, Segments};
-use rdma::{Stag, Time};
+use rdma::{Region, Stag, Time};
 use rpcrdma_chunks::limits::MIN_HEADER_LEN;
 use rpcrdma_negotiation::{
     FirstMessage, FirstStep, ProbeAnswer, Version, VersionAction, VersionDecision, VersionProbe,
@@ -28,10 +28,10 @@ use rpcrdma_negotiation::{
 use rpcrdma_v1::PrivateData;
 use smallvec::SmallVec;
 
-use crate::action::{ReceivesFor, ReceivesId};
+use crate::action::{ReceivesFor, ReceivesId, RegistrationId};
 use crate::flow::Accounting;
 use crate::open::Open;
-use crate::requester::{PendingCall, PendingCalls, Requester, RequesterCounters};
+use crate::requester::{LastReplies, PendingCall, PendingCalls, Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
 use crate::{Action, CallError, CallId, Config, Event, Moved, ReplyRoom, Role};
 
@@ -152,11 +152,21 @@ impl Listening {
 struct Ended {
     /// Calls that were not started, which the next connection can take over.
     pending: PendingCalls,
+    /// Calls whose replies had arrived, until their memory is back.
+    last: Option<LastReplies>,
     requester: Option<RequesterCounters>,
     responder: Option<ResponderCounters>,
     copied: u64,
     moved: Moved,
     grants_sent: u64,
+}
+
+impl Ended {
+    fn moved(&self) -> Moved {
+        let mut moved = self.moved;
+        moved.received.chunk += self.last.as_ref().map_or(0, LastReplies::written);
+        moved
+    }
 }
 
 impl Phase {
@@ -217,6 +227,9 @@ impl Connection {
                     self.close("no memory for receives".to_owned());
                 }
             }
+            Event::Reclaimed { id, region } if matches!(self.phase, Phase::Ended(_)) => {
+                self.last_memory_reclaimed(id, region);
+            }
             other => {
                 if let Some(open) = self.open_mut() {
                     open.shared.flow.set_now(now);
@@ -273,7 +286,12 @@ impl Connection {
             }
             Phase::Connecting(connecting) => connecting.pending.remove(xid),
             Phase::Probing(probing) => probing.pending.remove(xid),
-            Phase::Ended(ended) => ended.pending.remove(xid),
+            Phase::Ended(ended) => {
+                ended.pending.remove(xid);
+                if let Some(last) = &mut ended.last {
+                    last.cancel(xid);
+                }
+            }
             Phase::Listening(_) => {}
         }
     }
@@ -302,7 +320,8 @@ impl Connection {
         match &mut self.phase {
             Phase::Open(open) => open.poll_action(room),
             Phase::Probing(probing) => probing.poll_action(room),
-            Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => None,
+            Phase::Ended(ended) => ended.last.as_mut()?.poll_action(),
+            Phase::Connecting(_) | Phase::Listening(_) => None,
         }
     }
 
@@ -669,6 +688,7 @@ impl Connection {
     fn end(&mut self) {
         let ended = Ended {
             pending: PendingCalls::default(),
+            last: None,
             requester: self.requester_counters(),
             responder: self.responder_counters(),
             copied: self.copied_bytes(),
@@ -700,9 +720,28 @@ impl Connection {
             }
             Phase::Open(open) => {
                 open.shared.session.closed();
+                let (dialect, tracer) = (open.shared.dialect, open.shared.config.trace.clone());
+                let requester = open.requester.as_mut();
+                let last = requester.and_then(|it| it.last_replies(dialect, tracer));
+                // What the driver has not taken yet can have no effect any more, except on the upper layer.
+                let untaken = mem::take(&mut open.shared.actions).into_iter();
+                let is_end = |action: &Action| matches!(action, Action::Finished { .. });
+                self.actions.extend(untaken.filter(is_end));
                 self.end();
+                if let Phase::Ended(ended) = &mut self.phase {
+                    ended.last = last;
+                }
             }
             Phase::Connecting(_) | Phase::Listening(_) | Phase::Ended(_) => {}
+        }
+    }
+
+    /// Records that memory of a call whose reply had arrived when the connection ended is back.
+    fn last_memory_reclaimed(&mut self, id: RegistrationId, region: Region) {
+        if let Phase::Ended(ended) = &mut self.phase
+            && let Some(last) = &mut ended.last
+        {
+            self.actions.extend(last.memory_reclaimed(id, region));
         }
     }
 }

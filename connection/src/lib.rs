@@ -30,9 +30,10 @@
 //! 5. Then ask [`Connection::poll_timeout`] when [`Connection::handle_timeout`] has to be called. If
 //!    something waits for memory ([`Connection::waits_for_memory`]), call [`Connection::retry`] when
 //!    some is free. Step 4 follows both.
-//! 6. When the transport connection is lost or closed, tell it with [`Event::Closed`], take the last
-//!    actions, and drop it together with all memory that is registered for it. Calls that have not
-//!    ended are over with that, and no action says so. Those that were made while the version was
+//! 6. When the transport connection is lost or closed, so that its peer can reach no memory any more, tell it
+//!    with [`Event::Closed`], execute the last actions, and drop it together with all memory that is
+//!    registered for it. The last actions report the replies that had arrived, whose memory was still to
+//!    be invalidated. Calls that have not ended are over with that, and no action says so. Those that were made while the version was
 //!    not known can be handed to the next connection ([`Connection::into_pending_calls`]).
 //!
 //! | action | what the driver does | answered by |
@@ -44,7 +45,7 @@
 //! | [`Send`](Action::Send), [`Write`](Action::Write) | posts the work request | |
 //! | [`Read`](Action::Read) | posts the work request | [`Event::ReadDone`], on its completion |
 //! | [`Invalidate`](Action::Invalidate) | posts the work request | [`Event::Reclaimed`], on its completion |
-//! | [`Reclaim`](Action::Reclaim) | reclaims memory whose handle the peer has invalidated | [`Event::Reclaimed`], at once or later |
+//! | [`Reclaim`](Action::Reclaim) | reclaims memory whose handle the peer, or the end of the connection, has invalidated | [`Event::Reclaimed`], at once or later |
 //! | [`Deliver`](Action::Deliver) | passes the call to the upper layer | [`Connection::reply`] |
 //! | [`Finished`](Action::Finished) | reports the result to the caller | |
 //! | [`Decided`](Action::Decided), [`Misjudged`](Action::Misjudged) | reconnects if necessary | |

@@ -11,7 +11,7 @@ use crate::features::features;
 use crate::flow::FlowControl;
 use crate::open::Open;
 use crate::receives::EXTRA_RECEIVES;
-use crate::requester::{Requester, RequesterCounters};
+use crate::requester::{LastReplies, Requester, RequesterCounters};
 use crate::responder::{Responder, ResponderCounters};
 use crate::{Config, ConsideredMode, Moved};
 
@@ -106,7 +106,7 @@ impl Connection {
     #[must_use]
     pub fn moved(&self) -> Moved {
         match &self.phase {
-            Phase::Ended(ended) => ended.moved,
+            Phase::Ended(ended) => ended.moved(),
             _ => self
                 .open()
                 .map_or_else(Moved::default, |open| open.shared.moved),
@@ -179,7 +179,9 @@ impl Connection {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.pending.len(),
             Phase::Probing(probing) => probing.pending.len(),
-            Phase::Ended(ended) => ended.pending.len(),
+            Phase::Ended(ended) => {
+                ended.pending.len() + ended.last.as_ref().map_or(0, LastReplies::len)
+            }
             Phase::Listening(_) | Phase::Open(_) => {
                 self.requester().map_or(0, Requester::unfinished_calls)
             }

@@ -4,7 +4,8 @@
 //! sent. When its reply has arrived, every registration that the responder has not ended with its
 //! Send With Invalidate is ended locally, and only then the call is finished (RFC 8166, section
 //! 4.4.1): no memory is read that the responder can still reach, and none stays registered after
-//! its call.
+//! its call. The end of the connection ends all of them, so that replies that had arrived are reported
+//! after it (`last_replies.rs`).
 //!
 //! A cancelled call keeps its registrations until its reply arrives if the responder may invalidate
 //! them, because a device ends the connection if a Send invalidates an invalid handle. Otherwise
@@ -18,6 +19,7 @@
 
 mod batch;
 mod earlier_errors;
+mod last_replies;
 mod memory;
 mod outcome;
 mod outstanding;
@@ -40,6 +42,7 @@ use slab::Slab;
 use transfer_plan::ReplyNeed;
 
 use self::earlier_errors::EarlierErrors;
+pub(crate) use self::last_replies::LastReplies;
 use self::outstanding::{Outcome, Outstanding, Stage};
 pub(crate) use self::pending::PendingCall;
 use self::remembered::RememberedPlans;

@@ -73,9 +73,14 @@ impl Registration {
         matches!(self.validity, Validity::Ended(_))
     }
 
+    /// Returns the handle, which may be valid or not.
+    pub(super) fn stag(&self) -> Stag {
+        Stag(self.segment.handle)
+    }
+
     /// Returns the handle while the peer can reach the memory.
     pub(super) fn valid_stag(&self) -> Option<Stag> {
-        matches!(self.validity, Validity::Valid).then_some(Stag(self.segment.handle))
+        matches!(self.validity, Validity::Valid).then_some(self.stag())
     }
 
     /// Removes and returns the memory that the peer may have written to, after it has been

@@ -61,8 +61,8 @@ pub struct Endpoint {
     release: u32,
     /// Memory that the peer can reach.
     pub registered: HashMap<Stag, Registered>,
-    /// Memory whose handles the peer has invalidated, until the connection reclaims it.
-    invalidated_by_peer: HashMap<Stag, Region>,
+    /// Memory whose handles the peer, or the end of the connection, has invalidated, until the connection reclaims it.
+    pub invalidated_remotely: HashMap<Stag, Region>,
     last_stag: u32,
     pub posting: Vec<(ReceivesId, u32)>,
     pub registering: Vec<(RegistrationId, Region)>,
@@ -111,7 +111,7 @@ impl Endpoint {
             replacing: false,
             release: 0,
             registered: HashMap::new(),
-            invalidated_by_peer: HashMap::new(),
+            invalidated_remotely: HashMap::new(),
             last_stag,
             posting: Vec::new(),
             registering: Vec::new(),
@@ -208,8 +208,8 @@ impl Endpoint {
                 self.invalidating.push((id, stag));
             }
             Action::Reclaim { id, stag } => {
-                let region = self.invalidated_by_peer.remove(&stag);
-                let region = region.expect("the peer invalidated it");
+                let region = self.invalidated_remotely.remove(&stag);
+                let region = region.expect("the peer, or the end, invalidated it");
                 self.handle(Event::Reclaimed { id, region });
             }
             Action::Send {
@@ -281,6 +281,15 @@ impl Endpoint {
         let ended = self.finished.iter().any(|(other, _)| *other == xid);
         assert!(!ended, "call {xid} ended twice");
         self.finished.push((xid, result));
+    }
+
+    /// Ends the connection, and with it what the device was to do. Invalidates all handles, as a device does.
+    pub fn close(&mut self) {
+        self.invalidating.clear();
+        let registered = self.registered.drain();
+        let invalidated = registered.map(|(stag, registered)| (stag, registered.region));
+        self.invalidated_remotely.extend(invalidated);
+        self.handle(Event::Closed);
     }
 
     /// Posts the further receives with this index, unless they are refused.
@@ -366,7 +375,7 @@ impl Endpoint {
                 return None;
             }
             let registered = self.registered.remove(&stag)?;
-            self.invalidated_by_peer.insert(stag, registered.region);
+            self.invalidated_remotely.insert(stag, registered.region);
         }
         self.handle(Event::Received {
             message: cut(message, &receive),

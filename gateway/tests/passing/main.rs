@@ -9,7 +9,6 @@ mod support;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use rpc_transport::rdma::Version;
 use rpcrdma_gateway::RelayOptions;
 
 use support::{Chain, Gateway, Over, Raw, call, local, reply, system_error};
@@ -236,7 +235,7 @@ fn the_end_of_the_client_comes_after_its_calls_are_answered() {
 }
 
 /// Either side is lost after so many records in each direction, at the boundary of a record or within one. Whatever
-/// was answered arrives (by version 1, what needs no local invalidation), the other side ends, and nothing is left.
+/// was answered arrives, the other side ends, and nothing is left.
 #[test]
 fn a_loss_of_either_side_at_any_moment_leaves_nothing_behind() {
     const CALLS: u32 = 5;
@@ -281,13 +280,7 @@ fn a_loss_of_either_side_at_any_moment_leaves_nothing_behind() {
                 } else {
                     drop(server);
                     let replies = (1..=answered).map(|xid| reply(xid, 9000 * (xid as usize % 2)));
-                    match between {
-                        // What is still being invalidated when the connection ends is lost with it.
-                        Over::Rdma(version, _) if version == Version::ONE => {
-                            client.expect_some(replies.collect())
-                        }
-                        _ => client.expect_all(replies.collect()),
-                    }
+                    client.expect_all(replies.collect());
                     assert_eq!(client.receive(), None, "{between:?}");
                 }
             }

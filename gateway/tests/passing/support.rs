@@ -275,17 +275,6 @@ impl Raw {
     }
 }
 
-impl Raw {
-    /// Expects some of these records, in any order, each once at most, and then the end.
-    #[track_caller]
-    pub(crate) fn expect_some(&mut self, mut records: Vec<Vec<u8>>) {
-        while let Some(record) = self.receive() {
-            let at = records.iter().position(|expected| *expected == record);
-            records.remove(at.expect("another record"));
-        }
-    }
-}
-
 pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }

@@ -310,7 +310,7 @@ impl End for RdmaClient {
                 }
             }
             DeviceEvent::Disconnected { qp, reason } => {
-                self.driver.handle(qp, Event::Closed);
+                self.driver.closed(qp);
                 self.run(qp);
                 // `run` removes it on a reconnect.
                 if let Some(gone) = self.remove(qp) {

@@ -380,6 +380,29 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
+    /// Tells a connection that its queue pair has ended. The caller runs it, to have the replies reported that had
+    /// arrived. A connection that this end has failed is not run any more, so its replies are reported here.
+    pub(super) fn closed(&mut self, qp: QpId) {
+        self.handle(qp, Event::Closed);
+        let Some(link) = self.links.get_mut(&qp) else {
+            return;
+        };
+        if !matches!(link.phase.closing(), Some(Closing::Failed(_))) {
+            return;
+        }
+        while let Some(action) = link.connection.poll_action(link.queue.room()) {
+            match action {
+                Action::Reclaim { .. } => act_on_memory(&mut *self.device, link, self.now, action),
+                Action::Finished { xid, result } => {
+                    self.replies += u64::from(result.is_ok());
+                    self.events.push_back(finished(link, xid, result));
+                }
+                // It cannot be done on a connection that has ended.
+                _ => {}
+            }
+        }
+    }
+
     /// Handles a completion. Returns the connection that may have actions now.
     pub(super) fn completed(&mut self, completion: Completion) -> Option<QpId> {
         let qp = completion.qp;
@@ -497,15 +520,8 @@ impl<E: CallEvent> Driver<E> {
                     self.events.push_back(E::call(link.conn, id.0, message));
                 }
                 Action::Finished { xid, result } => {
-                    let conn = link.conn;
-                    self.events.push_back(match result {
-                        Ok(message) => {
-                            link.phase.reach(Reached::Replied);
-                            self.replies += 1;
-                            E::reply(conn, xid, message)
-                        }
-                        Err(error) => E::failed(conn, xid, error.into()),
-                    });
+                    self.replies += u64::from(result.is_ok());
+                    self.events.push_back(finished(link, xid, result));
                 }
                 Action::PostReceives { id, count } => {
                     let pool = self.pool.as_mut();
@@ -668,6 +684,21 @@ impl<E: CallEvent> Driver<E> {
             self.device.disconnect(qp);
             self.timers.set(self.now + LINGER, Timer::Linger(qp));
         }
+    }
+}
+
+/// Returns the event of a call that has ended.
+fn finished<E: CallEvent>(
+    link: &mut Link,
+    xid: u32,
+    result: Result<Message, rpcrdma_connection::CallError>,
+) -> E {
+    match result {
+        Ok(message) => {
+            link.phase.reach(Reached::Replied);
+            E::reply(link.conn, xid, message)
+        }
+        Err(error) => E::failed(link.conn, xid, error.into()),
     }
 }
 

@@ -327,7 +327,8 @@ impl End for RdmaServer {
                 }
             }
             DeviceEvent::Disconnected { qp, reason } => {
-                self.driver.handle(qp, Event::Closed);
+                self.driver.closed(qp);
+                self.run(qp);
                 let Some(gone) = self.driver.remove(qp) else {
                     return;
                 };

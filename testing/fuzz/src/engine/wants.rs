@@ -233,8 +233,16 @@ impl Run {
         for end in [&mut self.client, &mut self.server] {
             end.handle(NOW, Event::Closed);
             while let Some(action) = end.poll_action(SEND_QUEUE) {
-                let report = matches!(action, Action::Close { .. } | Action::Decided(_));
-                assert!(report, "a connection that has ended wants {action:?}");
+                match action {
+                    Action::Close { .. } | Action::Decided(_) | Action::Finished { .. } => {}
+                    Action::Reclaim { id, stag } => {
+                        let region = self.memory.remove(&stag.0).map(|(region, _)| region);
+                        let region = region.or_else(|| self.invalid.remove(&stag.0));
+                        let region = region.expect("memory that was registered");
+                        end.handle(NOW, Event::Reclaimed { id, region });
+                    }
+                    other => panic!("a connection that has ended wants {other:?}"),
+                }
             }
         }
         [self.client, self.server]
