@@ -33,6 +33,8 @@ mod kind;
 mod legacy;
 mod room;
 
+use std::cmp::Reverse;
+
 use onc_rpc::{
     AUTH_NONE, AUTH_SYS, CALL, DecodeError, MAX_AUTH_BYTES, Message, Position, RPC_VERSION,
     Reduction, ReplyBody, ReplyHeader,
@@ -81,7 +83,8 @@ pub struct ReducerOptions {
     /// The room, in bytes, for results whose length does not follow from their call.
     pub max_reply: u32,
     /// The maximum number of items that are held apart in one call, and of result items for which
-    /// room is offered. Further items stay in the payload.
+    /// room is offered. Further items stay in the payload: of a call, all but the longest of the first
+    /// [`MAX_ITEMS`]; of a reply, all but the first, because responders fill chunks in order.
     /// Without an agreement with the server, RFC 8267 (section 6.4.2) wants no more than one.
     ///
     /// In a reply, up to [`MAX_ITEMS`] are held apart: the caller has offered room for as many as it
@@ -199,7 +202,7 @@ impl Reducer {
             None => put_back(call).unwrap_or_default(),
         };
         ReducedCall {
-            message,
+            message: keep_longest(message, self.options.max_items),
             room,
             remembered: RememberedCall(results),
             kind,
@@ -270,7 +273,8 @@ impl Reducer {
         kind.version = called.version;
         kind.procedure = called.procedure;
         kind.direction = Some(direction);
-        let mut max_items = self.options.max_items;
+        // The longest of them are kept in the end (`keep_longest`).
+        let mut max_items = self.options.max_items.max(MAX_ITEMS);
         match called.protection {
             Protection::None => {}
             Protection::Integrity => {
@@ -446,6 +450,22 @@ fn put_back(message: Message) -> Result<Message, DecodeError> {
     }
     let extras = message.extras().clone();
     Ok(Message::without_items(message.gather(|_| true)).with_extras(extras))
+}
+
+/// Puts all but the `most` longest items of a call back into the payload; of equal ones, the first stay.
+fn keep_longest(call: Message, most: usize) -> Message {
+    let items = call.items();
+    if items.len() <= most {
+        return call;
+    }
+    let mut by_length: Vec<usize> = (0..items.len()).collect();
+    by_length.sort_by_key(|&index| Reverse(items[index].data.len()));
+    let mut kept = by_length[..most].to_vec();
+    kept.sort_unstable();
+    let payload = call.gather(|index| kept.binary_search(&index).is_err());
+    // Positions are those of the whole stream, so they stay.
+    let kept = kept.into_iter().map(|index| items[index].clone());
+    Message::new(payload, kept).with_extras(call.extras().clone())
 }
 
 #[cfg(test)]
