@@ -55,6 +55,16 @@ impl Limits {
         let reply_cache = ServerOptions::default()
             .reply_cache_bytes
             .min(memory / REPLY_CACHE_PART);
+        Self::beside(reply_cache, memory, receives, connections)
+    }
+
+    /// Divides `memory` bytes as [`Limits::new`] does, for a process that caches no replies, such as a relay.
+    #[must_use]
+    pub fn without_reply_cache(memory: usize, receives: usize, connections: usize) -> Self {
+        Self::beside(0, memory, receives, connections)
+    }
+
+    fn beside(reply_cache: usize, memory: usize, receives: usize, connections: usize) -> Self {
         let kept = memory / KEPT_PART;
         let rest = memory - reply_cache - kept;
         let receives = receives.min(rest / RECEIVES_PART);
@@ -239,19 +249,24 @@ mod tests {
     #[test]
     fn a_limit_is_parted_so_that_all_of_it_is_enough_for_every_connection() {
         for memory in [LEAST_MEMORY, 256 << 20, 4 << 30] {
-            let limits = Limits::new(memory, 512 << 20, usize::MAX);
-            let Limits {
-                connections,
-                budget,
-                receives,
-                reply_cache,
-                kept,
-            } = &limits;
-            assert_eq!(budget.limit() + receives + reply_cache + kept, memory);
-            assert!(budget.guaranteed() == GUARANTEED, "{limits:?}");
-            assert!(connections * GUARANTEED <= budget.limit() / 2);
-            // The longest call: 4 MiB of a file, and its headers.
-            assert!(budget.largest() >= (4 << 20) + (64 << 10), "{limits:?}");
+            let with_cache = Limits::new(memory, 512 << 20, usize::MAX);
+            let without = Limits::without_reply_cache(memory, 512 << 20, usize::MAX);
+            assert!(with_cache.reply_cache > 0 && without.reply_cache == 0);
+            assert!(without.budget.limit() > with_cache.budget.limit());
+            for limits in [with_cache, without] {
+                let Limits {
+                    connections,
+                    budget,
+                    receives,
+                    reply_cache,
+                    kept,
+                } = &limits;
+                assert_eq!(budget.limit() + receives + reply_cache + kept, memory);
+                assert!(budget.guaranteed() == GUARANTEED, "{limits:?}");
+                assert!(connections * GUARANTEED <= budget.limit() / 2);
+                // The longest call: 4 MiB of a file, and its headers.
+                assert!(budget.largest() >= (4 << 20) + (64 << 10), "{limits:?}");
+            }
         }
         let limits = Limits::new(256 << 20, 512 << 20, usize::MAX);
         assert_eq!((limits.connections, limits.accepted()), (1109, 1141));

@@ -99,7 +99,7 @@ impl RdmaClient {
     }
 
     /// Returns the maximum number of bytes that shared receives take once there is another
-    /// connection: as much as a receive for each message that servers may send.
+    /// connection: as much as a receive for each message that servers may send, within the limit of all.
     fn receive_limit(&self, receives: &ReceiveStructure) -> usize {
         let common = &self.options.common;
         let messages = common.credits.saturating_add(common.callbacks.credits);
@@ -107,13 +107,21 @@ impl RdmaClient {
             messages.saturating_add(common.spare_receives.saturating_add(BEYOND_CREDITS));
         let connections = self.driver.links.len() + 1;
         let each = receive_memory(receives).saturating_mul(connections);
-        each.saturating_mul(messages as usize)
+        let most = self.options.max_receive_memory;
+        each.saturating_mul(messages as usize).min(most)
+    }
+
+    /// Returns the number of further receives of this structure that the limit of all connections leaves.
+    fn receives_left(&self, receives: &ReceiveStructure) -> u32 {
+        let taken = usize::try_from(self.driver.receive_memory()).unwrap_or(usize::MAX);
+        let left = self.options.max_receive_memory.saturating_sub(taken);
+        let count = left / receive_memory(receives).max(1);
+        u32::try_from(count).unwrap_or(u32::MAX)
     }
 
     /// Returns the configuration of a new connection to this server.
     fn config(&self, remote: &SocketAddr) -> Config {
         let common = self.options.common.clone();
-        let most = self.driver.most_receives();
         let role = Role::Client {
             versions: self.options.version,
             evidence: self.known_servers.evidence(remote),
@@ -131,6 +139,9 @@ impl RdmaClient {
             return config;
         }
         // Every reply, and every callback, must find a receive.
+        let left = self.receives_left(&config.receives);
+        let most = self.driver.most_receives();
+        let most = most.min(left.saturating_sub(BEYOND_CREDITS));
         config.callbacks = config.callbacks.min(most.saturating_sub(1));
         config.credits = config.credits.min(most - config.callbacks).max(1);
         let further = most.saturating_sub(config.credits + config.callbacks);
@@ -174,10 +185,17 @@ impl RdmaClient {
         let choice = self.options.version;
         let receives = common.longest_receives(|version| choice.allows(version));
         let limit = self.receive_limit(&receives);
+        let own = common.receives(|version| choice.allows(version));
         let shared_receives = match self.driver.shared_receives(|| receives, limit) {
             Ok(shared) => shared,
             Err(error) => return self.not_opened(conn, error.to_string()),
         };
+        if shared_receives.is_none() && self.receives_left(&own) <= BEYOND_CREDITS {
+            let most = self.options.max_receive_memory;
+            let reason =
+                format!("the receives of other connections take the {most} bytes for them");
+            return self.not_opened(conn, reason);
+        }
         let options = ConnectOptions {
             private_data: private_data(common),
             inbound_reads: common.inbound_reads,

@@ -39,6 +39,11 @@ pub struct RdmaClientOptions {
     /// The servers to which a connection has been established. Clones of the options share them: if one
     /// refuses a connection then, it has no room at present.
     pub met: MetServers,
+    /// Bytes of the device's pool that the receives of all connections may take together. The default is no limit:
+    /// as much as connections need. Where connections share receives, servers wait beyond it, and messages
+    /// are copied out of their receives. Elsewhere, further connections get fewer credits, and with no
+    /// memory left for one they fail.
+    pub max_receive_memory: usize,
 }
 
 /// Servers to which a connection has been established. Clones are one set.
@@ -105,6 +110,7 @@ impl RdmaClientOptions {
             patience: Config::DEFAULT_PATIENCE,
             fallback_warning: FallbackWarning::default(),
             met: MetServers::default(),
+            max_receive_memory: usize::MAX,
         }
     }
 }
