@@ -105,7 +105,13 @@ impl<C: Connect> Core<C> {
             }
             outcome
         };
-        if let Some(known) = self.known(user, directory, name).await? {
+        // Without a cache of attributes, a known name takes a GETATTR of its directory and another one of its object.
+        // One LOOKUP brings the attributes of both.
+        let known = match self.caches_attributes() {
+            true => self.known(user, directory, name).await?,
+            false => None,
+        };
+        if let Some(known) = known {
             let Some(ino) = known else {
                 names.names_known.add(1);
                 return Err(Errno::NOENT);
@@ -135,6 +141,12 @@ impl<C: Connect> Core<C> {
         let node = self.ask_name(user, directory, name).await?;
         self.settled(user, &node).await?;
         Ok((node, true))
+    }
+
+    /// Returns whether attributes of any type are trusted for some time.
+    fn caches_attributes(&self) -> bool {
+        let times = &self.options.attributes;
+        !times.file_max.is_zero() || !times.directory_max.is_zero()
     }
 
     /// Returns what a name is, if that is known and the user may know it: `Some(None)` if it does not

@@ -86,6 +86,35 @@ fn names_and_attributes_are_counted_by_whether_the_server_was_asked() {
     assert_eq!(attributes(&fixture), (1, 1));
 }
 
+/// Regression test: with `actimeo=0`, to look up a known name took a GETATTR of its directory and one of the object.
+#[test]
+fn without_a_cache_of_attributes_a_lookup_is_one_call() {
+    let mut fixture = fixture();
+    fixture.options().attributes = crate::AttributeTimes::NONE;
+    let (ino, file) = fixture.create(b"f");
+    fixture.close(file).unwrap();
+    assert_eq!(fixture.find(b"f"), Some(ino));
+    let made = || {
+        (
+            fixture.calls::<nfs::Lookup>(),
+            fixture.calls::<nfs::Getattr>(),
+        )
+    };
+    let before = made();
+    for again in 1..=3 {
+        assert_eq!(fixture.find(b"f"), Some(ino));
+        assert_eq!(made(), (before.0 + again, before.1));
+    }
+    // What a program asks for itself is asked of the server each time.
+    let get = fixture.core.getattr(&fixture.user, ino);
+    fixture.run(get).unwrap();
+    assert_eq!(made(), (before.0 + 3, before.1 + 1));
+    // A name that somebody else has removed is not there.
+    assert_eq!(fixture.find(b"none"), None);
+    assert_eq!(fixture.find(b"none"), None);
+    assert_eq!(made(), (before.0 + 5, before.1 + 1));
+}
+
 #[test]
 fn calls_that_the_server_puts_off_and_hidden_files_are_counted() {
     let fixture = fixture();
