@@ -279,22 +279,24 @@ fn known(slope: Option<f64>, error: f64) -> (Option<f64>, Option<f64>) {
     (exact, Some(error).filter(|error| error.is_finite()))
 }
 
+/// The minimum number of the fastest calls whose spread is the measure of an error, if there are so many. The spread
+/// of two is by chance a tenth of what it usually is, in one of ten measurements.
+const SPREAD: f64 = 4.0;
+
 /// Returns the standard error of the slope between the fastest tenths over the two links. That of
 /// the quantile `q` of `n` values is the square root of `q (1 - q) / n`, divided by the density
-/// there, which is `2 q` divided by the width of the fastest fifth. That fifth has two values at
-/// least, because one alone has no width.
+/// there. The fastest fifth of the values, which are `m` and at least [`SPREAD`], has the density
+/// `(m - 1) / n`, divided by its width. One value alone has no width.
 fn error([near, far]: &[Latency; 2], longer: Duration) -> f64 {
     let q = UNDISTURBED / 100.0;
     let of_quantile = |latency: &Latency| {
         let count = latency.count() as f64;
-        // 1.5 values are rounded up to the second one.
-        let fastest = (2.0 * q).max(1.5 / count);
-        let ends = latency
-            .percentile_us(100.0 * fastest)
-            .zip(latency.extremes_us())
-            .filter(|_| fastest <= 1.0);
+        let fastest = (2.0 * q * count).ceil().max(SPREAD.min(count));
+        // The half is rounded up to the last one of these.
+        let last = latency.percentile_us(100.0 * (fastest - 0.5) / count);
+        let ends = last.zip(latency.extremes_us()).filter(|_| fastest >= 2.0);
         ends.map_or(f64::INFINITY, |(upper, (least, _))| {
-            (q * (1.0 - q) / count).sqrt() * (upper - least) / fastest
+            (q * (1.0 - q) / count).sqrt() * (upper - least) * count / (fastest - 1.0)
         })
     };
     of_quantile(near).hypot(of_quantile(far)) / (2.0 * longer.as_secs_f64() * 1e6)
@@ -335,6 +337,22 @@ mod tests {
             );
         }
         assert_eq!(delays(None, DELAY), [DELAY, 2 * DELAY]);
+    }
+
+    /// Regression test: of nine calls, the two fastest alone said how exact the fastest is. Where these happened to be
+    /// equal, the error was 0.
+    #[test]
+    fn two_equal_calls_do_not_make_a_figure_exact() {
+        let delay = Duration::from_millis(1);
+        let mut latency = Latency::new();
+        for more in [0, 0, 60, 150, 240, 400, 500, 900, 2000] {
+            latency.record(Duration::from_micros(2000 + more));
+        }
+        let found = error(&[latency.clone(), latency], delay);
+        // The fourth is 150 µs behind the first, so that three of nine calls are within that.
+        let wanted = 0.1 * 150.0 * 3.0 * std::f64::consts::SQRT_2 / 2000.0;
+        assert!((found / wanted - 1.0).abs() < 0.02, "{found} {wanted}");
+        assert!(found > ERROR);
     }
 
     #[test]
