@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -122,7 +122,12 @@ impl LocalDir {
 
     /// Returns the path of an entry, for messages.
     pub(super) fn path(&self, name: &[u8]) -> PathBuf {
-        self.0.path.join(OsStr::from_bytes(name))
+        let name = Path::new(OsStr::from_bytes(name));
+        match self.0.path == Path::new(".") {
+            // A user who copies to `.` reads `name`, and not `./name`.
+            true => name.to_owned(),
+            false => self.0.path.join(name),
+        }
     }
 
     /// Creates the error for a failure at an entry.

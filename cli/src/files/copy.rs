@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
@@ -94,13 +94,19 @@ fn only_to_here(target: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Returns the target of a copy: the source's name in an existing directory, or the given path.
+/// Returns the target of a copy: the source's name in an existing directory, or the given path. Neither begins or
+/// ends with a `.` that nobody typed: the working directory is left out, and a source `DIR/.` has no name.
 fn local_target(given: &Path, source: &NfsUrl) -> PathBuf {
     let name = source.file_name();
-    if given.is_dir() && !name.is_empty() && name != b".." {
-        given.join(OsStr::from_bytes(name))
-    } else {
-        given.to_owned()
+    let is_name = !name.is_empty() && name != b"." && name != b"..";
+    if !given.is_dir() || !is_name {
+        return given.to_owned();
+    }
+    let name = OsStr::from_bytes(name);
+    let is_here = given.components().all(|part| part == Component::CurDir);
+    match is_here {
+        true => PathBuf::from(name),
+        false => given.join(name),
     }
 }
 
@@ -363,6 +369,36 @@ async fn read_range(
         pieces.extend(read.data.0.into_segments());
         if ended {
             return Ok(pieces);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_to_the_working_directory_has_its_plain_name() {
+        let target = |given: &str, source: &str| {
+            let source: NfsUrl = source.parse().unwrap();
+            local_target(Path::new(given), &source)
+                .into_os_string()
+                .into_string()
+                .unwrap()
+        };
+        for (given, source, wanted) in [
+            (".", "nfs://h/pub/src", "src"),
+            ("./", "nfs://h/pub/src/", "src"),
+            ("./.", "nfs://h/pub/src", "src"),
+            ("..", "nfs://h/pub/src", "../src"),
+            ("/", "nfs://h/pub/src", "/src"),
+            // What is in a directory goes to the place itself.
+            (".", "nfs://h/pub/src/.", "."),
+            ("/", "nfs://h/pub/src/./", "/"),
+            (".", "nfs://h/pub/..", "."),
+            ("./not-there", "nfs://h/pub/src", "./not-there"),
+        ] {
+            assert_eq!(target(given, source), wanted, "{source} to {given}");
         }
     }
 }
