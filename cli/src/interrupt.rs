@@ -47,10 +47,7 @@ impl Interruptible {
 
     /// Returns the failure which reports that a signal ended `what`.
     pub(crate) fn failure(&self, what: impl std::fmt::Display) -> Failure {
-        Failure::Interrupted {
-            what: what.to_string(),
-            signal: CAUGHT.load(Ordering::SeqCst),
-        }
+        Failure::Interrupted(what.to_string())
     }
 }
 
@@ -147,6 +144,11 @@ fn ignored(status: &str) -> u64 {
     set.map_or(0, |set| {
         u64::from_str_radix(set.trim(), 16).unwrap_or_default()
     })
+}
+
+/// Ends the process as [`die`] does, by the signal that ended its operation.
+pub(crate) fn die_of_caught() {
+    die(CAUGHT.load(Ordering::SeqCst));
 }
 
 /// Ends the process like the signal's default action, so that its parent (such as a shell in a

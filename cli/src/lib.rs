@@ -195,8 +195,8 @@ impl Program {
                 if !matches!(failure, Failure::OutputClosed | Failure::Told(_)) {
                     output::complain(&failure);
                 }
-                if let Failure::Interrupted { signal, .. } = failure {
-                    interrupt::die(signal);
+                if let Failure::Interrupted(_) = failure {
+                    interrupt::die_of_caught();
                 }
                 ExitCode::from(failure.exit_status())
             }

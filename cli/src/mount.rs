@@ -26,10 +26,11 @@ use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::fuse::fuse_options;
 use rpcrdma_setup::mount_options::MountOptions;
 use rpcrdma_setup::{Context, Failure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 
 use crate::args::{MountCommandArgs, UmountArgs};
-use crate::{client_capture, interrupt, metrics, output};
+use crate::{client_capture, files, interrupt, metrics, output};
 
 /// The line by which the process in the background reports that the export is mounted.
 const MOUNTED: &str = "mounted";
@@ -117,11 +118,7 @@ pub(crate) fn mount(
     if options.split(',').any(|option| option == "remount") {
         return remount(args, &options);
     }
-    let url = args
-        .url
-        .parse::<NfsUrl>()
-        .context(&args.url)
-        .map_err(usage)?;
+    let url = files::url(&args.url)?;
     match args.foreground || args.background {
         true => serve(args, catalog, &url, verbose),
         false => in_background(words),
@@ -138,10 +135,6 @@ fn remount(args: &MountCommandArgs, options: &str) -> Result<(), Failure> {
         ));
     }
     nfs_mount::remount(&args.mount_point, &changes).map_err(Failure::work)
-}
-
-fn usage(failure: Failure) -> Failure {
-    Failure::Usage(failure.to_string())
 }
 
 /// Adds the option of the process in the background to the arguments: before `--`, after which it would be the
@@ -163,6 +156,13 @@ fn in_background(words: &[OsString]) -> Result<(), Failure> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start in the background")?;
+    // A terminal signals both processes. Whoever signals this one alone means both as well.
+    let background = Pid::from_child(&child);
+    interrupt::on_signals(move |signal| {
+        // It fails if that process has ended.
+        let _ended = Signal::from_named_raw(signal).map(|it| kill_process(background, it));
+        interrupt::die(signal);
+    })?;
     let unread = "cannot read what the process in the background says";
     let said = wait_until_mounted(&mut child).context(unread)?;
     if !said.remarks.is_empty() {

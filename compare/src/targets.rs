@@ -266,5 +266,6 @@ pub(crate) fn access(
         give_up_after: None,
         trace: (options.trace.clone()).map(|trace| trace.labelled(variant.name())),
         answers: None,
+        interrupt: None,
     })
 }

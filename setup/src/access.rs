@@ -1,44 +1,52 @@
 //! Creates devices, transports and clients from options.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::panic::resume_unwind;
+use std::pin::pin;
 use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use nfs_binding::proto::{MAX_DATA, Status};
+use nfs_copy::Interrupt;
 use onc_rpc::{AuthSys, Credential};
+use rdma::Pool;
 use rdma::middleware::Shaper;
 use rdma::trace::Trace;
-use rdma::{Counters, Pool};
 use rdma_core::Registration;
 use rpc_transport::rdma::{
-    CallbackOptions, Choice, Properties, RdmaClient, RdmaClientOptions, RdmaOptions, Version,
-    VersionAction,
+    CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, Version,
 };
 use rpc_transport::{
     CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
-    TcpCounters, TcpOptions, TransportStatistics,
+    TcpOptions,
 };
-use rpcrdma_extension::FeatureValue;
 use rpcrdma_host::CongestionControl;
 use rpcrdma_programs::callbacks::Answers;
 use rpcrdma_protocols::{RoundTripFeatures, Side};
-use serde_json::{Value, json};
 
 use crate::catalog::{Features, Tuning};
 use crate::costs::{Costs, CostsArg};
 use crate::device::{DeviceChoice, DeviceName, Opened, Resources};
 use crate::mount_options::{MountOptions, Proto};
+use crate::reached::Port;
 use crate::{Context, Failure};
+
+pub use crate::reached::Reached;
 
 /// The maximum number of groups in AUTH_SYS credentials (RFC 5531, appendix A).
 const MAX_GROUPS: usize = 16;
 /// The maximum length of a reply to READ besides its data, bytes; amply.
 const ROOM_FOR_HEADERS: u32 = 1 << 16;
+/// The interval at which a thread that looks up a host is asked whether it is done.
+const RESOLVER_TICK: Duration = Duration::from_millis(1);
 
 /// The simulated link of one side, and how the side waits.
 #[derive(Clone, Debug, Default)]
@@ -80,208 +88,6 @@ impl LinkOptions {
     }
 }
 
-/// The transport of a client, which is kept for its counters.
-#[derive(Clone)]
-enum Port {
-    Tcp(Rc<RefCell<TcpClient>>),
-    Rdma(Rc<RefCell<RdmaClient>>),
-    /// TCP, driven by several threads.
-    TcpLoops(Rc<RefCell<ClientLoops<TcpClient>>>),
-    /// RPC-over-RDMA, driven by several threads, each with a device.
-    RdmaLoops(Rc<RefCell<ClientLoops<RdmaClient>>>),
-}
-
-impl Port {
-    /// Calls `question` for each RDMA transport and returns the answers. Over TCP there are none.
-    fn ask_rdma<R: Send + 'static>(&self, question: fn(&RdmaClient) -> R) -> Vec<R> {
-        match self {
-            Self::Tcp(_) | Self::TcpLoops(_) => Vec::new(),
-            Self::Rdma(port) => vec![question(&port.borrow())],
-            Self::RdmaLoops(loops) => loops.borrow().ask(question),
-        }
-    }
-}
-
-/// A client that is connected to a server.
-pub struct Reached {
-    /// The runtime (of `rpc_transport`) that drives the client.
-    pub runtime: Runtime,
-    /// The client.
-    pub client: Client,
-    port: Port,
-    pool: Pool,
-    registration: Option<Registration>,
-}
-
-impl Reached {
-    /// Returns the pool from whose memory the transport sends without a copy.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    /// Returns the name of the device, or `None` for TCP.
-    pub fn device_name(&self) -> Option<String> {
-        let name = |port: &RdmaClient| port.device().attributes().name.clone();
-        self.port.ask_rdma(name).pop()
-    }
-
-    /// Returns the method by which the device registers memory for the server, or `None` for TCP.
-    pub fn registration(&self) -> Option<&'static str> {
-        self.registration.map(Registration::name)
-    }
-
-    /// Returns for each RDMA connection its version and the features that may be used on it, with
-    /// the reasons. In the working group's version 2, the properties of both ends follow. Equal texts
-    /// are merged into one, which begins with the number of connections.
-    pub fn decisions(&self) -> Vec<String> {
-        merged(self.port.ask_rdma(decisions_of).concat())
-    }
-
-    /// Returns the same as [`Reached::decisions`] in JSON, with the number of connections of each kind.
-    pub fn decisions_json(&self) -> Vec<Value> {
-        let texts = self.port.ask_rdma(decisions_json_of).concat();
-        let counted = counted(texts).into_iter().map(|(count, mut described)| {
-            described["connections"] = count.into();
-            described
-        });
-        counted.collect()
-    }
-
-    /// Returns the number of messages that only granted credits, sent on the connections that exist
-    /// now.
-    pub fn grants_sent(&self) -> u64 {
-        self.port.ask_rdma(RdmaClient::grants_sent).iter().sum()
-    }
-
-    /// Returns the greatest number of credits that one of the connections has taken at the same time,
-    /// or `None` for TCP.
-    pub fn most_credits(&self) -> Option<u32> {
-        let most = |port: &RdmaClient| {
-            let counters = port
-                .connections()
-                .filter_map(|conn| port.requester_counters(conn));
-            counters.map(|counters| counters.most_in_flight).max()
-        };
-        self.port.ask_rdma(most).into_iter().flatten().max()
-    }
-
-    /// Returns the bytes of the receives of all connections over RDMA if the server uses all that it ever
-    /// could at a time.
-    pub fn receive_memory(&self) -> u64 {
-        self.port.ask_rdma(RdmaClient::receive_memory).iter().sum()
-    }
-
-    /// Returns what tells what the transport has counted, and what it holds. It is for the thread of the
-    /// client.
-    pub fn observer(&self) -> impl Fn() -> TransportStatistics + 'static {
-        let port = self.port.clone();
-        move || {
-            let each = match &port {
-                Port::Tcp(port) => vec![port.borrow().statistics()],
-                Port::TcpLoops(loops) => loops.borrow().ask(TcpClient::statistics),
-                rdma => rdma.ask_rdma(RdmaClient::statistics),
-            };
-            let mut sum = TransportStatistics::default();
-            each.into_iter().for_each(|it| sum += it);
-            sum
-        }
-    }
-
-    /// Returns the counters of the device, or of TCP.
-    pub fn counters(&self) -> Counters {
-        match &self.port {
-            Port::Tcp(port) => port.borrow().counters().as_device(),
-            Port::TcpLoops(loops) => {
-                let each = loops.borrow().ask(TcpClient::counters);
-                each.iter().map(TcpCounters::as_device).sum()
-            }
-            rdma => rdma.ask_rdma(RdmaClient::counters).into_iter().sum(),
-        }
-    }
-}
-
-/// Returns for each connection its version and features, as [`Reached::decisions`] does.
-fn decisions_of(port: &RdmaClient) -> Vec<String> {
-    let described = |conn| {
-        let (decision, features) = (port.decision(conn)?, port.features(conn)?);
-        let mut text = format!("RPC-over-RDMA {decision}\n{features}");
-        if let Some((own, peer)) = port.properties(conn) {
-            text.push_str(&format!("\nproperties of this end: {own}"));
-            text.push_str(&match peer {
-                Some(peer) => format!("\nproperties of the server: {peer}"),
-                None => "\nproperties of the server: not arrived".to_owned(),
-            });
-        }
-        Some(text)
-    };
-    port.connections().filter_map(described).collect()
-}
-
-/// Returns for each connection its version, features and properties in JSON.
-fn decisions_json_of(port: &RdmaClient) -> Vec<Value> {
-    let described = |conn| {
-        let (decision, features) = (port.decision(conn)?, port.features(conn)?);
-        let version = match decision.action {
-            VersionAction::Use(version) | VersionAction::Reconnect(version) => Some(version.name()),
-            VersionAction::GiveUp => None,
-        };
-        let features = features.iter().map(|feature| {
-            let value = match feature.value {
-                FeatureValue::InUse(used) => used.into(),
-                FeatureValue::Bytes(bytes) => bytes.into(),
-                // Any number.
-                FeatureValue::UpTo(u32::MAX) => Value::Null,
-                FeatureValue::UpTo(most) => most.into(),
-                FeatureValue::Text(text) => text.into(),
-            };
-            json!({"name": feature.name, "value": value, "reason": feature.reason.to_string()})
-        });
-        let mut described = json!({
-            "version": version,
-            "reason": decision.reason.to_string(),
-            "features": features.collect::<Vec<_>>(),
-        });
-        if let Some((own, peer)) = port.properties(conn) {
-            described["properties"] = properties_json(&own);
-            described["server_properties"] =
-                peer.map_or(Value::Null, |peer| properties_json(&peer));
-        }
-        Some(described)
-    };
-    port.connections().filter_map(described).collect()
-}
-
-fn properties_json(properties: &Properties) -> Value {
-    json!({
-        "send_size": properties.send_size,
-        "receive_size": properties.receive_size,
-        "segment_size": properties.segment_size,
-        "segment_count": properties.segment_count,
-    })
-}
-
-/// Counts equal values, in the order of their first occurrence.
-fn counted<T: PartialEq>(values: Vec<T>) -> Vec<(usize, T)> {
-    let mut counted: Vec<(usize, T)> = Vec::new();
-    for value in values {
-        match counted.iter_mut().find(|(_, known)| *known == value) {
-            Some((count, _)) => *count += 1,
-            None => counted.push((1, value)),
-        }
-    }
-    counted
-}
-
-/// Merges equal texts, in the order of their first occurrence. A text that occurs several times is prefixed with
-/// the number of connections.
-fn merged(texts: Vec<String>) -> Vec<String> {
-    let counted = counted(texts).into_iter().map(|(count, text)| match count {
-        1 => text,
-        _ => format!("{count} connections: {text}"),
-    });
-    counted.collect()
-}
-
 /// The error of a thread that was to drive connections.
 struct NotStarted(Failure);
 
@@ -320,6 +126,9 @@ pub struct Access {
     pub give_up_after: Option<Duration>,
     /// The observer of calls, if they are traced.
     pub trace: Option<Trace>,
+    /// What ends connecting early, with [`Failure::Interrupted`], for a command that has something to put in
+    /// order first. `None`: nothing does, and a signal ends the process.
+    pub interrupt: Option<Interrupt>,
 }
 
 impl Access {
@@ -392,6 +201,7 @@ impl Access {
             costs,
             give_up_after: None,
             trace: None,
+            interrupt: None,
         };
         access.check_threads()?;
         Ok(access)
@@ -438,11 +248,9 @@ impl Access {
         host: &str,
         port: u16,
     ) -> Result<Reached, Failure> {
-        let addresses: Vec<SocketAddr> = (host, port)
-            .to_socket_addrs()
-            .context(format_args!("cannot find server {host}"))?
-            .filter(|address| address.is_ipv6() || !ipv6)
-            .collect();
+        let found = self.addresses(runtime, host, port)?;
+        let mut addresses = found.context(format_args!("cannot find server {host}"))?;
+        addresses.retain(|address| address.is_ipv6() || !ipv6);
         let kind = if ipv6 { " of IPv6" } else { "" };
         let mut last = Failure::Work(format!(
             "cannot find server {host}: it has no address{kind}"
@@ -454,6 +262,56 @@ impl Access {
             }
         }
         Err(last)
+    }
+
+    /// Performs `work`, which waits for the server at `place`.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`] if it was interrupted first. `work` is dropped then.
+    fn until_interrupted<T>(
+        &self,
+        runtime: &Runtime,
+        place: impl Display,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        let Some(interrupt) = &self.interrupt else {
+            return Ok(runtime.block_on(work));
+        };
+        match runtime.block_on(select(pin!(work), pin!(interrupt.wait()))) {
+            Either::Left((done, _)) => Ok(done),
+            Either::Right(_) => Err(Failure::Interrupted(format!("connecting to {place}"))),
+        }
+    }
+
+    /// Returns the addresses of a host, or why there are none.
+    ///
+    /// # Errors
+    /// [`Failure::Interrupted`].
+    fn addresses(
+        &self,
+        runtime: &Runtime,
+        host: &str,
+        port: u16,
+    ) -> Result<io::Result<Vec<SocketAddr>>, Failure> {
+        let place = (host.to_owned(), port);
+        let find = move || place.to_socket_addrs().map(Iterator::collect);
+        if self.interrupt.is_none() {
+            return Ok(find());
+        }
+        // getaddrinfo(3) waits for name servers, and cannot be interrupted. A thread that still does when the
+        // command ends is not waited for.
+        let finding = thread::Builder::new().name("resolver".into()).spawn(find);
+        let finding = finding.context("cannot start a thread")?;
+        let found = async {
+            while !finding.is_finished() {
+                runtime.sleep(RESOLVER_TICK).await;
+            }
+        };
+        self.until_interrupted(runtime, host, found)?;
+        match finding.join() {
+            Ok(found) => Ok(found),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     fn connect(
@@ -472,15 +330,17 @@ impl Access {
         }?;
         let pool = transport.borrow().pool().clone();
         let options = self.client_options();
-        let connected = match self.answers.clone() {
-            None => runtime.block_on(Client::connect(runtime, address, transport, options)),
-            Some(answers) => {
-                let service = Box::new(answers);
-                let connecting =
-                    Client::connect_with_callbacks(runtime, address, transport, options, service);
-                runtime.block_on(connecting)
+        let connecting = async {
+            match self.answers.clone() {
+                None => Client::connect(runtime, address, transport, options).await,
+                Some(answers) => {
+                    let answers = Box::new(answers);
+                    Client::connect_with_callbacks(runtime, address, transport, options, answers)
+                        .await
+                }
             }
         };
+        let connected = self.until_interrupted(runtime, address, connecting)?;
         Ok(connected.map(|client| Reached {
             runtime: runtime.clone(),
             client,
@@ -678,7 +538,7 @@ impl Access {
             ),
             None => return reached.map(Some),
         };
-        reached.context(what).map(Some)
+        reached.map_err(|failure| failure.at(what)).map(Some)
     }
 
     /// Creates the runtime that drives clients.
@@ -705,12 +565,13 @@ impl Access {
         let reached = self.reach_with(runtime, &url.server, url.port)?;
         let mountd = self.separate_mountd(&reached.runtime, &url.server)?;
         let mountd = mountd.map_or_else(|| reached.client.clone(), |mountd| mountd.client);
-        let attached = reached.runtime.block_on(Mount::attach(
+        let attaching = Mount::attach(
             reached.client.clone(),
             mountd,
             &url.path,
             &self.mount.attach,
-        ));
+        );
+        let attached = self.until_interrupted(runtime, url, attaching)?;
         let (mount, path) = attached.map_err(|error| {
             let advice = match error.status() {
                 Some(Status::ACCES) => REFUSED.to_owned(),
@@ -872,12 +733,6 @@ pub fn credential() -> Credential {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn equal_texts_are_merged_with_their_number() {
-        let texts = ["one", "two", "one"].map(str::to_owned);
-        assert_eq!(merged(texts.to_vec()), ["2 connections: one", "two"]);
-    }
 
     #[test]
     fn a_soft_mount_has_time_for_version_1_if_version_2_is_not_answered() {

@@ -18,14 +18,9 @@ pub enum Failure {
     /// The work failed.
     #[error("{0}")]
     Work(String),
-    /// A signal ended the command.
-    #[error("{what}: interrupted")]
-    Interrupted {
-        /// The action that was interrupted.
-        what: String,
-        /// The signal number.
-        signal: i32,
-    },
+    /// A signal ended the command, during this action.
+    #[error("{0}: interrupted")]
+    Interrupted(String),
     /// A child process has printed the reason on the same standard error, and ended with this
     /// status.
     #[error("a child process ended with status {0}")]
@@ -54,6 +49,17 @@ impl Failure {
         }
     }
 
+    /// Adds where the failure occurred. Its kind stays, other than with [`Context`].
+    #[must_use]
+    pub fn at(self, place: impl Display) -> Self {
+        match self {
+            Self::Usage(text) => Self::Usage(format!("{place}: {text}")),
+            Self::Work(text) => Self::Work(format!("{place}: {text}")),
+            Self::Interrupted(text) => Self::Interrupted(format!("{place}: {text}")),
+            told @ (Self::Told(_) | Self::OutputClosed) => told,
+        }
+    }
+
     /// Returns the exit status of the command.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
@@ -61,7 +67,7 @@ impl Failure {
             Self::Usage(_) => USAGE,
             Self::OutputClosed => 0,
             Self::Told(status) => *status,
-            Self::Work(_) | Self::Interrupted { .. } => FAILURE,
+            Self::Work(_) | Self::Interrupted(_) => FAILURE,
         }
     }
 }
@@ -75,5 +81,23 @@ pub trait Context<T> {
 impl<T, E: Display> Context<T> for Result<T, E> {
     fn context(self, what: impl Display) -> Result<T, Failure> {
         self.map_err(|error| Failure::Work(format!("{what}: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_does_not_change_the_kind_of_a_failure() {
+        let interrupted = Failure::Interrupted("connecting".to_owned()).at("there");
+        assert!(matches!(&interrupted, Failure::Interrupted(_)));
+        assert_eq!(interrupted.to_string(), "there: connecting: interrupted");
+        let usage = Failure::usage("wrong").at("there");
+        assert_eq!(
+            (usage.exit_status(), &*usage.to_string()),
+            (USAGE, "there: wrong")
+        );
+        assert_eq!(Failure::OutputClosed.at("there").exit_status(), 0);
     }
 }

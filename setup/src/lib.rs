@@ -48,6 +48,7 @@ pub mod inline;
 pub mod mount_options;
 pub mod mount_use;
 mod option_list;
+mod reached;
 pub mod remount;
 pub mod settings;
 pub mod units;

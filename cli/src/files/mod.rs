@@ -20,7 +20,7 @@ pub(crate) use remove::rm;
 ///
 /// # Errors
 /// The text is not an NFS URL.
-fn url(text: &str) -> Result<NfsUrl, Failure> {
+pub(crate) fn url(text: &str) -> Result<NfsUrl, Failure> {
     text.parse().map_err(|error| {
         let advice = match text.contains(['/', ':']) {
             true => String::new(),

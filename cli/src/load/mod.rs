@@ -14,6 +14,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nfs_copy::Interrupt;
 use rdma::Clock;
 use rdma::trace::Trace;
 use rpcrdma_compare::{Latency, OpName, workloads};
@@ -132,13 +133,14 @@ impl Plan {
 
     /// Makes the calls. Returns for each operation the figures of each server.
     fn perform(&self) -> Result<Vec<Row>, Failure> {
-        // What was made on the servers is removed also after a signal; a second one ends the process at once.
+        // What was made on the servers is removed also after a signal, which ends connecting and the rounds; a
+        // second one ends the process at once.
         let interruptible = Interruptible::new()?;
         let mut servers: Vec<Server<'_>> = Vec::new();
         for (index, target) in self.targets.iter().enumerate() {
-            match Server::new(self, target, index).context(&target.name) {
+            match Server::new(self, target, index, &interruptible.interrupt()) {
                 Ok(server) => servers.push(server),
-                Err(failure) => return end(servers, Err(failure)),
+                Err(failure) => return end(servers, Err(failure.at(&target.name))),
             }
         }
         let measured = self.measure(&mut servers, &interruptible);
@@ -218,20 +220,25 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn new(plan: &Plan, target: &'a Target, index: usize) -> Result<Self, Failure> {
-        let scratch = Scratch::create(target, &plan.tuning, index)?;
+    fn new(
+        plan: &Plan,
+        target: &'a Target,
+        index: usize,
+        interrupt: &Interrupt,
+    ) -> Result<Self, Failure> {
+        let scratch = Scratch::create(target, &plan.tuning, index, interrupt.clone())?;
         let mut server = Self {
             target,
             scratch,
             workers: Vec::new(),
         };
-        match server.connect(plan) {
+        match server.connect(plan, interrupt) {
             Ok(()) => Ok(server),
             Err(failure) => end(vec![server], Err(failure)),
         }
     }
 
-    fn connect(&mut self, plan: &Plan) -> Result<(), Failure> {
+    fn connect(&mut self, plan: &Plan, interrupt: &Interrupt) -> Result<(), Failure> {
         let mut first = 0;
         for thread in 0..plan.threads {
             let more = u32::from(thread < plan.connections % plan.threads);
@@ -245,6 +252,7 @@ impl<'a> Server<'a> {
                 first,
                 connections,
                 in_flight: plan.in_flight,
+                interrupt: interrupt.clone(),
             };
             first += connections;
             self.workers.push(Worker::start(job)?);

@@ -2,7 +2,7 @@
 
 use nfs_binding::client::{Follow, NfsUrl};
 use nfs_binding::proto::SetAttributes;
-use nfs_copy::CopyOptions;
+use nfs_copy::{CopyOptions, Interrupt};
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::catalog::Tuning;
 use rpcrdma_setup::{Context, Failure};
@@ -18,12 +18,20 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates the directory in that which the user named. `index` distinguishes those of this process.
+    /// Creates the directory in that which the user named. `index` distinguishes those of this process;
+    /// `interrupt` ends connecting.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
-    pub(super) fn create(target: &Target, tuning: &Tuning, index: usize) -> Result<Self, Failure> {
-        let mounted = target.access(tuning)?.mount(&target.url)?;
+    pub(super) fn create(
+        target: &Target,
+        tuning: &Tuning,
+        index: usize,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
+        let mut access = target.access(tuning)?;
+        access.interrupt = Some(interrupt);
+        let mounted = access.mount(&target.url)?;
         let name = format!(".rpcrdma-load-{}-{index}", std::process::id()).into_bytes();
         let runtime = mounted.reached.runtime.clone();
         runtime

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use nfs_binding::client::{Follow, NfsUrl};
+use nfs_copy::Interrupt;
 use rdma::trace::Trace;
 use rpc_transport::Runtime;
 use rpcrdma_compare::Latency;
@@ -35,6 +36,8 @@ pub(super) struct Job {
     pub(super) connections: u32,
     /// Calls in flight on each connection.
     pub(super) in_flight: u32,
+    /// What ends connecting.
+    pub(super) interrupt: Interrupt,
 }
 
 /// The work of one worker in a round.
@@ -135,6 +138,7 @@ impl Connections {
             let mut access = job.target.access(&job.tuning)?;
             access.mount.nconnect = connections;
             access.trace.clone_from(&job.trace);
+            access.interrupt = Some(job.interrupt.clone());
             let mounted = access.mount_with(&runtime, &job.url)?;
             let mut prepared = Vec::new();
             runtime.block_on(async {
