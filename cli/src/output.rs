@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anstream::{AutoStream, ColorChoice};
+use clap::builder::styling::{AnsiColor, Style, Styles};
 use nfs_binding::escape::escape_lines;
 use rpcrdma_setup::Failure;
 use serde_json::Value;
@@ -67,7 +69,18 @@ pub(crate) fn ended(
 
 /// Writes an error message to standard error. A failure to do so is ignored.
 pub(crate) fn complain(text: impl fmt::Display) {
-    drop(writeln!(io::stderr(), "rpcrdma: {}", shown(text)));
+    tell_marked(*Styles::styled().get_error(), "rpcrdma:", text);
+}
+
+/// Writes one line to standard error that begins with `mark`, which is colored where clap's own errors are.
+fn tell_marked(style: Style, mark: &str, text: impl fmt::Display) {
+    let mut out = io::stderr();
+    let text = shown(text);
+    // What is wrong with standard error cannot be told there.
+    drop(match AutoStream::choice(&out) {
+        ColorChoice::Never => writeln!(out, "{mark} {text}"),
+        _ => writeln!(out, "{style}{mark}{style:#} {text}"),
+    });
 }
 
 /// Writes one line to standard error without a prefix that belongs to an error.
@@ -85,7 +98,8 @@ pub(crate) fn note(text: impl fmt::Display) {
 /// Writes a note about the command line to standard error, unless the user wants it quiet.
 pub(crate) fn remark(text: impl fmt::Display) {
     if !is_quiet() {
-        complain(format_args!("note: {text}"));
+        let style = AnsiColor::Cyan.on_default().bold();
+        tell_marked(style, "rpcrdma: note:", text);
     }
 }
 

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use common::fuse::left_out;
+use common::terminal::on_terminal;
 use common::{
     BOTH, Finished, Proto, Running, Server, copy_program, export, options, rpcrdma,
     rpcrdma_limited, run, tree,
@@ -24,22 +25,6 @@ use common::{
 fn with(proto: Proto, words: &[&str]) -> Finished {
     let words = words.iter().map(|&word| word.to_owned());
     run(words.chain(options(proto, "")))
-}
-
-/// Runs the command on a terminal. Returns what the terminal shows.
-#[track_caller]
-fn on_terminal(set: &[(&str, &str)], words: &[&str]) -> String {
-    let plain = rpcrdma();
-    let program = plain.get_program().to_str().expect("a path in UTF-8");
-    let words = [&[program], words].concat();
-    let line: String = words.iter().map(|word| format!("'{word}' ")).collect();
-    let mut terminal = Command::new("script");
-    terminal
-        .args(["-qefc", &line, "/dev/null"])
-        .stdin(Stdio::null());
-    terminal.env_remove("RUST_LOG").env_remove("NO_COLOR");
-    terminal.env("TERM", "xterm").envs(set.iter().copied());
-    Running::start(&mut terminal).finish().ok().stdout
 }
 
 fn text(path: &Path) -> &str {
@@ -233,6 +218,33 @@ fn what_get_cannot_copy_to_is_said() {
     }
 }
 
+/// Regression test: what came to the working directory was told of as `./NAME`, and `get DIR/.` to a directory wrote
+/// to `DIRECTORY/.`.
+#[test]
+fn what_comes_to_the_working_directory_is_told_of_by_its_name() {
+    let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::create_dir(there.path().join("tree")).unwrap();
+    fs::write(there.path().join("tree/file"), "content").unwrap();
+    let server = Server::of(there.path());
+    let get = |source: &str, target: &str| {
+        let url = server.url(Proto::Tcp, source);
+        let words = ["get", "-r", "-o", "proto=tcp", &url, target];
+        Running::start(rpcrdma().args(words).current_dir(here.path())).finish()
+    };
+    // Directories are in the way.
+    fs::create_dir_all(here.path().join("tree/file/inside")).unwrap();
+    fs::create_dir_all(here.path().join("file/inside")).unwrap();
+    for (source, wanted) in [("/data/tree", "tree/file"), ("/data/tree/.", "file")] {
+        for target in [".", "./"] {
+            let failed = get(source, target).fails_with(&[&format!(" {wanted}: ")]);
+            assert!(!failed.stderr.contains("./"), "{source}: {failed:#?}");
+        }
+    }
+    fs::remove_dir_all(here.path().join("file")).unwrap();
+    get("/data/tree/.", ".").ok();
+    assert_eq!(fs::read(here.path().join("file")).unwrap(), b"content");
+}
+
 #[test]
 fn an_address_of_ipv6_needs_no_brackets() {
     if TcpListener::bind("[::1]:0").is_err() {
@@ -419,6 +431,15 @@ fn what_is_typed_in_another_tools_way_is_answered_in_plain_words() {
             "SERVER:/EXPORT/PATH; `rpcrdma exports localhost` lists",
         ),
         (
+            &["mount", "localhost", "/mnt"],
+            "SERVER:/EXPORT/PATH; `rpcrdma exports localhost` lists",
+        ),
+        // Regression test: the source was there twice.
+        (
+            &["mount", "localhost:data", "/mnt"],
+            "rpcrdma: \"localhost:data\" is not a URL",
+        ),
+        (
             &["ls", "-o", "vers=4", url],
             "3, the only version of NFS that is supported,",
         ),
@@ -480,32 +501,6 @@ fn holes_are_told_of() {
         said.starts_with("copied 1 file, 5.0 GiB of holes in "),
         "{said}"
     );
-}
-
-#[test]
-fn colors_are_for_terminals_that_want_them() {
-    let colored = |text: &str| text.contains("\x1b[");
-    let help = |words: &[&str]| run([words, &["ls", "--help"]].concat()).ok().stdout;
-    assert!(!colored(&help(&[])));
-    assert!(colored(&help(&["--color", "always"])));
-    assert!(!colored(&help(&["--color=never"])));
-    let wrong = run(["--color=always", "frobnicate"]);
-    assert!(colored(&wrong.stderr), "{wrong:#?}");
-    let server = Server::start(["--memory"]);
-    let address = server.tcp.to_string();
-    let words = ["-v", "ping", "-c", "1", "-o", "proto=tcp", &address];
-    let plain = [("NO_COLOR", "1")];
-    assert!(colored(&on_terminal(&[], &words)));
-    assert!(!colored(&on_terminal(&plain, &words)));
-    assert!(!colored(&on_terminal(
-        &[],
-        &[&["--color", "never"], &words[..]].concat()
-    )));
-    assert!(!colored(&on_terminal(&plain, &["ls", "--help"])));
-    assert!(colored(&on_terminal(
-        &plain,
-        &[&["--color", "always"], &words[..]].concat()
-    )));
 }
 
 #[test]

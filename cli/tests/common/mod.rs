@@ -7,6 +7,7 @@
 )]
 
 pub mod fuse;
+pub mod terminal;
 pub mod tree;
 
 use std::io::{BufRead, BufReader, Read};
