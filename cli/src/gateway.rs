@@ -21,7 +21,7 @@ use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
 use rpcrdma_setup::{Context, Failure};
 
-use crate::args::{Endpoint, GatewayArgs};
+use crate::args::{Crc, Endpoint, GatewayArgs};
 use crate::capture;
 use crate::interrupt;
 use crate::output;
@@ -38,7 +38,7 @@ const RECEIVE_MEMORY: usize = 512 << 20;
 /// # Errors
 /// An address cannot be used, the server is unknown, or a device cannot be opened.
 pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> {
-    let tuning = args.tuning.tuning(catalog)?;
+    let tuning = args.accepting.tuning.tuning(catalog)?;
     let has_rdma_clients = args.listen.iter().any(|it| it.proto == Proto::Rdma);
     check(args, &tuning, has_rdma_clients)?;
     let server = address(&args.to)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
         args,
         tuning: &tuning,
         pool: Pool::keeping(limits.budget.limit() + limits.receives, limits.kept),
-        capture: capture::create(&args.capture, capture::Clock::Real)?,
+        capture: capture::create(&args.accepting.capture, capture::Clock::Real)?,
         limits,
     };
     // Before any thread is started, because each thread has privileges of its own.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
     };
     let relay = Relay::new(options, Rc::clone(&outgoing));
     let mut relay = relay.context("cannot set up polling")?;
-    relay.set_busy_poll(args.busy_poll);
+    relay.set_busy_poll(args.accepting.busy_poll);
     for transport in incoming {
         let added = relay.listen(transport);
         added.context("cannot set up polling")?;
@@ -84,9 +84,9 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
         say(format_args!("{line} to {}", args.to))?;
     }
     relay.run(&stop).map_err(Failure::work)?;
-    let answered = relay.drain(args.drain.0).map_err(Failure::work)?;
+    let answered = relay.drain(args.accepting.drain.0).map_err(Failure::work)?;
     if !answered {
-        tracing::warn!(limit = ?args.drain.0, "ending without answers to calls in progress");
+        tracing::warn!(limit = ?args.accepting.drain.0, "ending without answers to calls in progress");
     }
     report(&relay, &*outgoing.borrow(), rdma.as_deref());
     tracing::info!("ended by a signal");
@@ -96,9 +96,10 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
 /// Checks that options have an effect.
 fn check(args: &GatewayArgs, tuning: &Tuning, has_rdma_clients: bool) -> Result<(), Failure> {
     let only_clients = [
-        ("--rpcrdma", args.rpcrdma.is_some()),
-        ("--features", args.features.is_some()),
-        ("--inline", args.inline.is_some()),
+        ("--rpcrdma", args.accepting.rpcrdma.is_some()),
+        ("--features", args.accepting.features.is_some()),
+        ("--inline", args.accepting.inline.is_some()),
+        ("--crc", args.accepting.crc.is_some()),
     ];
     let given = only_clients.iter().find(|(_, given)| *given);
     if let (Some((name, _)), false) = (given, has_rdma_clients) {
@@ -106,8 +107,9 @@ fn check(args: &GatewayArgs, tuning: &Tuning, has_rdma_clients: bool) -> Result<
             format!("{name}: only for --listen rdma:ADDR (-o has those of --to rdma:SERVER)");
         return Err(Failure::Usage(text));
     }
+    args.accepting.check_crc()?;
     let has_rdma = has_rdma_clients || args.to.proto == Proto::Rdma;
-    if args.capture.capture.is_some() && !has_rdma {
+    if args.accepting.capture.capture.is_some() && !has_rdma {
         return Err(Failure::usage(
             "--capture: only what passes over RDMA is captured",
         ));
@@ -115,7 +117,7 @@ fn check(args: &GatewayArgs, tuning: &Tuning, has_rdma_clients: bool) -> Result<
     if has_rdma_clients {
         tuning.check_for(Side::Server)?;
     }
-    if let Some(congestion) = &args.congestion {
+    if let Some(congestion) = &args.accepting.congestion {
         check_congestion(congestion)?;
     }
     Ok(())
@@ -156,7 +158,7 @@ fn access(args: &GatewayArgs, catalog: &Catalog, tuning: &Tuning) -> Result<Acce
     }
     mount.proto = args.to.proto;
     let (tuning, costs) = match args.to.proto {
-        Proto::Rdma => (tuning.clone(), args.costs.as_ref()),
+        Proto::Rdma => (tuning.clone(), args.accepting.costs.as_ref()),
         // They are for the clients.
         Proto::Tcp => (Tuning::of(catalog.clone()), None),
     };
@@ -168,14 +170,14 @@ fn link(args: &GatewayArgs, proto: Proto) -> LinkOptions {
     let is_rdma = proto == Proto::Rdma;
     LinkOptions {
         delay: if is_rdma {
-            args.delay.0
+            args.accepting.delay.0
         } else {
             Default::default()
         },
-        rate: args.rate.filter(|_| is_rdma).map(|rate| rate.0),
-        busy_poll: args.busy_poll,
+        rate: args.accepting.rate.filter(|_| is_rdma).map(|rate| rate.0),
+        busy_poll: args.accepting.busy_poll,
         crc: false,
-        congestion: args.congestion.clone(),
+        congestion: args.accepting.congestion.clone(),
     }
 }
 
@@ -185,7 +187,7 @@ fn resources(args: &GatewayArgs, has_rdma_clients: bool) -> Limits {
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
     }
-    let memory = match args.memory_limit {
+    let memory = match args.accepting.memory_limit {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };
@@ -205,7 +207,7 @@ fn drop_privileges(args: &GatewayArgs, access: &Access) -> Result<(), Failure> {
     let is_verbs = |name: &DeviceName| matches!(name, DeviceName::Verbs(_));
     let privileges = Privileges {
         directories: false,
-        locked_memory: is_verbs(&args.device) || is_verbs(&access.device.name),
+        locked_memory: is_verbs(&args.accepting.device) || is_verbs(&access.device.name),
         low_ports: true,
     };
     let dropped = privileges.drop_others();
@@ -306,8 +308,8 @@ impl Gateway<'_> {
     fn rdma_server(&self, pool: &Pool, address: SocketAddr) -> Result<RdmaServer, Failure> {
         let args = self.args;
         let choice = DeviceChoice {
-            name: args.device.clone(),
-            registration: args.registration,
+            name: args.accepting.device.clone(),
+            registration: args.accepting.registration,
             address: Some(address.ip()).filter(|ip| !ip.is_unspecified()),
             resources: self.device_resources(),
             pool: Some(pool.clone()),
@@ -316,26 +318,26 @@ impl Gateway<'_> {
         };
         choice.check()?;
         let link = LinkOptions {
-            crc: args.crc.is_on(),
+            crc: args.accepting.crc.is_none_or(Crc::is_on),
             ..link(args, Proto::Rdma)
         };
         let device = link.device(&choice)?.device;
         let all = || Features::from(RoundTripFeatures::ALL);
-        let features = args.features.clone().unwrap_or_else(all);
+        let features = args.accepting.features.clone().unwrap_or_else(all);
         let mut options = RdmaServerOptions {
-            versions: args.rpcrdma.clone().unwrap_or_default(),
+            versions: args.accepting.rpcrdma.clone().unwrap_or_default(),
             max_receive_memory: self.limits.receives,
             max_connections: self.limits.accepted(),
             budget: self.limits.budget.clone(),
             ..RdmaServerOptions::new(self.tuning.protocols(&features))
         };
-        if let Some(sizes) = args.inline {
+        if let Some(sizes) = args.accepting.inline {
             self.tuning.check_beside_inline("--inline")?;
             sizes.apply(&mut options.common);
         }
         self.tuning.apply_to_server(&mut options);
         options.common.callbacks = CALLBACKS;
-        let costs = CostsArg::load(args.costs.as_ref())?;
+        let costs = CostsArg::load(args.accepting.costs.as_ref())?;
         let costs = costs.on_link(link.delay, link.rate);
         options.common.costs = costs.or_of(&device.attributes().costs).model();
         Ok(RdmaServer::new(device, options))

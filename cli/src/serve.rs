@@ -50,39 +50,33 @@ const MEMORY_PATH: &str = "/memory";
 /// # Errors
 /// An export or an address cannot be used.
 pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
-    let tuning = args.tuning.tuning(catalog)?;
+    let tuning = args.accepting.tuning.tuning(catalog)?;
     tuning.check_for(Side::Server)?;
-    let versions = args.rpcrdma.clone().unwrap_or_default();
+    let versions = args.accepting.rpcrdma.clone().unwrap_or_default();
     let all = || Features::from(RoundTripFeatures::ALL);
-    let features = args.features.clone().unwrap_or_else(all);
+    let features = args.accepting.features.clone().unwrap_or_else(all);
     let protocols = tuning.protocols(&features);
-    if args.features.is_some()
+    if args.accepting.features.is_some()
         && !features.is_none()
         && !protocols.has_extensions(|version| versions.contains(version))
     {
         let text = format!("--features {features}: version 2 is wanted for that, see --rpcrdma");
         return Err(Failure::Usage(text));
     }
-    if args.crc.is_some() && args.device != DeviceName::Iwarp {
-        let text = format!(
-            "--crc: only for device iwarp, and --device is {}",
-            args.device
-        );
-        return Err(Failure::Usage(text));
-    }
+    args.accepting.check_crc()?;
     if args.direct_io && args.exports.is_empty() {
         let text = "--direct-io: only for directories, and there is no --export";
         return Err(Failure::usage(text));
     }
     let wanted = ThreadCount::new(args, threads::processors())?;
     let link = LinkOptions {
-        delay: args.delay.0,
-        rate: args.rate.map(|rate| rate.0),
-        busy_poll: args.busy_poll,
-        crc: args.crc.is_none_or(Crc::is_on),
-        congestion: args.congestion.clone(),
+        delay: args.accepting.delay.0,
+        rate: args.accepting.rate.map(|rate| rate.0),
+        busy_poll: args.accepting.busy_poll,
+        crc: args.accepting.crc.is_none_or(Crc::is_on),
+        congestion: args.accepting.congestion.clone(),
     };
-    if let Some(congestion) = &args.congestion {
+    if let Some(congestion) = &args.accepting.congestion {
         check_congestion(congestion)?;
     }
     let (limits, loops, files) = limits(args, &wanted)?;
@@ -96,7 +90,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         max_jobs: ServerOptions::default().max_jobs.div_ceil(loops),
         max_connections: limits.connections,
         reply_cache_bytes: limits.reply_cache,
-        busy_poll: args.busy_poll,
+        busy_poll: args.accepting.busy_poll,
         callbacks: args.callbacks,
         count_calls: args.metrics.metrics.is_some().then_some(status_of),
         ..ServerOptions::default()
@@ -110,10 +104,13 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         give_back_after: Some(GIVE_BACK_AFTER),
         ..RdmaServerOptions::new(protocols)
     };
-    let costs = CostsArg::load(args.costs.as_ref())?;
-    let costs = costs.on_link(args.delay.0, args.rate.map(|rate| rate.0));
-    note_other_delay(args.delay, &costs.model());
-    if let Some(sizes) = args.inline {
+    let costs = CostsArg::load(args.accepting.costs.as_ref())?;
+    let costs = costs.on_link(
+        args.accepting.delay.0,
+        args.accepting.rate.map(|rate| rate.0),
+    );
+    note_other_delay(args.accepting.delay, &costs.model());
+    if let Some(sizes) = args.accepting.inline {
         tuning.check_beside_inline("--inline")?;
         sizes.apply(&mut rdma_options.common);
     }
@@ -123,8 +120,8 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     }
     let addresses = addresses(&args.listen)?;
     let mut device = DeviceChoice {
-        name: args.device.clone(),
-        registration: args.registration,
+        name: args.accepting.device.clone(),
+        registration: args.accepting.registration,
         // An unspecified address leaves the choice of a verbs device open.
         address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
         resources: Resources {
@@ -135,9 +132,9 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         ..DeviceChoice::default()
     };
     device.check()?;
-    device.capture = capture::create(&args.capture, capture::Clock::Real)?;
+    device.capture = capture::create(&args.accepting.capture, capture::Clock::Real)?;
     options.trace = trace::create(&args.trace, Clock::monotonic())?;
-    let is_software = args.device == DeviceName::Iwarp;
+    let is_software = args.accepting.device == DeviceName::Iwarp;
     let port = is_software.then_some(args.port);
     if port == Some(args.tcp_port) && args.tcp_port != 0 {
         return Err(Failure::Usage(format!(
@@ -145,7 +142,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
             args.tcp_port
         )));
     }
-    let congestion = args.congestion.as_ref();
+    let congestion = args.accepting.congestion.as_ref();
     let listen = || Sockets::listen(&addresses, port, args.tcp_port, congestion);
     // Some ports and some congestion control algorithms are for privileged processes alone. (A
     // socket that has an algorithm can be given it again without privilege.) If none is asked for,
@@ -201,7 +198,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
         sockets,
         metrics,
         rpcbind,
-        drain: args.drain.0,
+        drain: args.accepting.drain.0,
     };
     let stop = stop_on_signal()?;
     plan.run(&stop, &exported)?;
@@ -263,7 +260,7 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 /// Drops the privileges that are of no use for serving, now that the files of the command line are
 /// open and ports that need privileges are bound.
 fn drop_privileges(args: &ServeArgs, rpcbind: Option<Way>) -> Result<(), Failure> {
-    let is_verbs = matches!(args.device, DeviceName::Verbs(_));
+    let is_verbs = matches!(args.accepting.device, DeviceName::Verbs(_));
     let privileges = Privileges {
         directories: !args.exports.is_empty(),
         locked_memory: is_verbs,
@@ -301,7 +298,7 @@ fn limits(args: &ServeArgs, wanted: &ThreadCount) -> Result<(Limits, usize, u64)
              (`ulimit -n`)"
         )));
     }
-    let memory = match args.memory_limit {
+    let memory = match args.accepting.memory_limit {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };

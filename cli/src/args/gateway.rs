@@ -4,20 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use clap::Args;
-use rdma::middleware::{Delay, Rate};
-use rpc_transport::rdma::Versions;
-use rpcrdma_host::CongestionControl;
-use rpcrdma_setup::catalog::Features;
-use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceName, Policy};
-use rpcrdma_setup::inline::InlineSizes;
 use rpcrdma_setup::mount_options::{Proto, RDMA_PORT, TCP_PORT};
 use rpcrdma_setup::units;
 
-use super::CaptureArgs;
-use super::compare::Crc;
-use super::serve::memory_limit;
-use super::tuning::{TuningArgs, features, versions};
+use super::AcceptingArgs;
 
 /// Pass RPC between clients and a server, over TCP and RDMA, until interrupted.
 ///
@@ -52,30 +42,6 @@ pub(crate) struct GatewayArgs {
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
 
-    /// Device for clients over RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
-    pub(crate) device: DeviceName,
-
-    /// Way in which a verbs device registers memory for clients: auto, windows, per-call or persistent-unsafe
-    /// (see `serve`)
-    #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
-    pub(crate) registration: Policy,
-
-    /// Versions of RPC-over-RDMA that clients may speak: some of 1, 2 and 2wg, separated by commas.
-    /// Default: all
-    #[arg(long, value_name = "VERSIONS", value_parser = versions)]
-    pub(crate) rpcrdma: Option<Versions>,
-
-    /// Features for fewer round trips that this end uses towards clients in version 2: none, or ddp and
-    /// cont (see `serve`). Default: ddp+cont
-    #[arg(long, value_name = "FEATURES", value_parser = features)]
-    pub(crate) features: Option<Features>,
-
-    /// Longest messages without chunks that this end sends to clients and receives from them (see
-    /// `serve`)
-    #[arg(long, value_name = "SIZE|SEND:RECEIVE")]
-    pub(crate) inline: Option<InlineSizes>,
-
     /// Room for the results of calls whose length does not follow from the call, such as those of
     /// programs that are not NFS, and the longest record that is taken over TCP. A longer reply is
     /// lost, and its call is answered with SYSTEM_ERR
@@ -87,47 +53,8 @@ pub(crate) struct GatewayArgs {
     #[arg(long)]
     pub(crate) explain: bool,
 
-    /// Memory for the messages of all connections together (see `serve`). Default: a quarter of the
-    /// machine's memory, between 64M and 4G
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
-    pub(crate) memory_limit: Option<u64>,
-
-    /// Time to wait for the answers to calls that were passed on when a signal ends the gateway. Clients make
-    /// all other calls again at the next one. A second signal ends it at once
-    #[arg(long, value_name = "TIME", default_value = "5s")]
-    pub(crate) drain: Delay,
-
-    /// Whether to ask for CRC32c in iWARP frames of clients' connections (a client can have it in any case)
-    #[arg(long, value_enum, default_value_t = Crc::On)]
-    pub(crate) crc: Crc,
-
-    /// Congestion control of TCP connections (with device iwarp, also of those under RDMA): cubic, reno,
-    /// bbr, ... Default: the system's
-    #[arg(long, value_name = "NAME")]
-    pub(crate) congestion: Option<CongestionControl>,
-
-    /// Delay everything that this process sends over RDMA, as a long link would
-    #[arg(long, value_name = "TIME", default_value = "0")]
-    pub(crate) delay: Delay,
-
-    /// Limit what this process sends over RDMA to this many bits per second
-    #[arg(long, value_name = "BITS")]
-    pub(crate) rate: Option<Rate>,
-
-    /// Spin for work instead of sleeping: lower latency, one processor kept busy
-    #[arg(long)]
-    pub(crate) busy_poll: bool,
-
-    /// The cost model by which transfer modes are chosen, at both ends: NAME=VALUE,… or a file that
-    /// `compare --save-costs` wrote. `explain` prints all names and their values
-    #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
-    pub(crate) costs: Option<CostsArg>,
-
     #[command(flatten)]
-    pub(crate) tuning: TuningArgs,
-
-    #[command(flatten)]
-    pub(crate) capture: CaptureArgs,
+    pub(crate) accepting: AcceptingArgs,
 }
 
 /// Where a gateway listens, or what it connects to.

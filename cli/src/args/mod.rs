@@ -1,5 +1,6 @@
 //! The command line.
 
+mod accepting;
 mod arranged;
 mod capture;
 mod color;
@@ -26,6 +27,7 @@ use std::ffi::OsString;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use rpcrdma_setup::catalog::Catalog;
 
+pub(crate) use accepting::AcceptingArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use compare::CHILD;
 pub(crate) use compare::{ChildArgs, CompareArgs, CompareServerArgs, Crc};
@@ -81,7 +83,7 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Color help, errors in arguments and log lines. By default, only on a terminal, and not if NO_COLOR is set
+    /// Color help, errors, notes and log lines. By default, only on a terminal, and not if NO_COLOR is set
     #[arg(long, global = true, value_name = "WHEN", default_value_t)]
     pub(crate) color: ColorChoice,
 

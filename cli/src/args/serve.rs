@@ -6,19 +6,10 @@ use clap::{Args, ValueEnum};
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::overrides::Overridden;
 use nfs_binding::server::{ExportOptions, overridden};
-use rdma::middleware::{Delay, Rate};
-use rpc_transport::limits::LEAST_MEMORY;
-use rpc_transport::rdma::Versions;
-use rpcrdma_host::CongestionControl;
-use rpcrdma_setup::catalog::{Catalog, Features};
-use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceName, Policy};
-use rpcrdma_setup::inline::InlineSizes;
+use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::units;
 
-use super::compare::Crc;
-use super::tuning::{TuningArgs, features, versions};
-use super::{CaptureArgs, MetricsArgs, TraceArgs};
+use super::{AcceptingArgs, MetricsArgs, TraceArgs};
 
 /// Export directories over RDMA and TCP, until interrupted.
 ///
@@ -76,45 +67,6 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) listen: String,
 
-    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
-    pub(crate) device: DeviceName,
-
-    /// How a verbs device registers memory for clients: auto (the best that it supports), windows,
-    /// per-call or persistent-unsafe (clients can access more than they are offered)
-    #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
-    pub(crate) registration: Policy,
-
-    /// Versions of RPC-over-RDMA that clients may speak: some of 1, 2 (the drafts of 2016) and 2wg
-    /// (the working group's draft -07), separated by commas. Default: all
-    #[arg(long, value_name = "VERSIONS", value_parser = versions)]
-    pub(crate) rpcrdma: Option<Versions>,
-
-    /// Features for fewer round trips that this end uses in version 2: none, or `ddp` (bulk data
-    /// placed by Sends) and `cont` (messages of several transmissions), joined by `+`, each alone
-    /// or with `:send` or `:receive`. Receiving `ddp` takes 65 KiB for each receive buffer (see
-    /// `--receive-memory`). Default: ddp+cont
-    #[arg(long, value_name = "FEATURES", value_parser = features)]
-    pub(crate) features: Option<Features>,
-
-    /// Longest messages without chunks that this end sends and receives, in every version of
-    /// RPC-over-RDMA: 1k to 256k, one size for both or two as SEND:RECEIVE. In each direction the
-    /// shorter of the sender's and the receiver's size applies (RFC 8797), so clients need `-o inline=`
-    /// as well; Linux's have 4096. Receive buffers have the size for receiving, in version 2 at least 4k,
-    /// and at least 65 KiB with `ddp:receive`. Default: 4k; clients of version 2 may then also ask for
-    /// receives of up to 32k, and receive buffers are as long as that
-    #[arg(long, value_name = "SIZE|SEND:RECEIVE")]
-    pub(crate) inline: Option<InlineSizes>,
-
-    /// Memory for the calls, replies, fetched data and cached replies of all connections together
-    ///
-    /// Each connection has 64 KiB of its own, and beyond that a fair share: at its share, it waits
-    /// for memory, and it is closed if it holds shared memory without making progress. By default a
-    /// quarter of the machine's memory (or of its control group's), between 64M and 4G. Receive
-    /// buffers (`--receive-memory`) are a part of it
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
-    pub(crate) memory_limit: Option<u64>,
-
     /// Memory for the receive buffers of all RDMA connections together, at most about 30 % of
     /// `--memory-limit`. On iwarp and on RoCE and InfiniBand adapters, connections share the buffers
     /// that traffic needs, up to this, and senders wait for buffers beyond it. On rxe, there is a buffer
@@ -146,11 +98,6 @@ pub(crate) struct ServeArgs {
     #[arg(long = "program", value_name = "NAME", value_parser = workload)]
     pub(crate) programs: Vec<String>,
 
-    /// How long to wait for calls in progress when a signal ends the server: these are answered. Clients
-    /// make all other calls again at the next server. A second signal ends the server at once
-    #[arg(long, value_name = "TIME", default_value = "5s")]
-    pub(crate) drain: Delay,
-
     /// Port for RDMA; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 20049)]
     pub(crate) port: u16,
@@ -167,41 +114,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = RpcbindUse::Auto)]
     pub(crate) rpcbind: RpcbindUse,
 
-    /// Whether to ask for CRC32c in iWARP frames of device iwarp (a client can have it in any case). Default: on
-    #[arg(long, value_enum)]
-    pub(crate) crc: Option<Crc>,
-
-    /// Congestion control of TCP connections (with device iwarp, also of those under RDMA): cubic,
-    /// reno, bbr, ... Default: the system's
-    #[arg(long, value_name = "NAME")]
-    pub(crate) congestion: Option<CongestionControl>,
-
-    /// Delay everything this side sends, as a long link would
-    #[arg(long, value_name = "TIME", default_value = "0")]
-    pub(crate) delay: Delay,
-
-    /// Limit what this side sends to this many bits per second; over RDMA that includes the RDMA
-    /// Reads that fetch what clients write (see `rpcrdma put --help`)
-    #[arg(long, value_name = "BITS")]
-    pub(crate) rate: Option<Rate>,
-
-    /// Spin for work instead of sleeping: lower latency, one processor kept busy
-    #[arg(long)]
-    pub(crate) busy_poll: bool,
-
-    /// The cost model by which transfer modes of replies are chosen: NAME=VALUE,… or a file that
-    /// `compare --save-costs` wrote. `explain` prints all names and their values
-    #[arg(long, value_name = "COSTS", value_parser = CostsArg::parse)]
-    pub(crate) costs: Option<CostsArg>,
-
     #[command(flatten)]
-    pub(crate) tuning: TuningArgs,
+    pub(crate) accepting: AcceptingArgs,
 
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
-
-    #[command(flatten)]
-    pub(crate) capture: CaptureArgs,
 
     #[command(flatten)]
     pub(crate) trace: TraceArgs,
@@ -259,19 +176,6 @@ impl Threads {
         number
             .map(Self::Number)
             .ok_or_else(|| format!("write auto, or a number from 1 to {}", Self::MOST))
-    }
-}
-
-/// Parses the memory limit and checks that it suffices for a server.
-pub(super) fn memory_limit(text: &str) -> Result<u64, String> {
-    let size = units::size(text)?;
-    let least = LEAST_MEMORY as u64;
-    match size < least {
-        true => Err(format!(
-            "no call of the greatest length fits into that: at least {} are wanted",
-            units::show_size(least)
-        )),
-        false => Ok(size),
     }
 }
 
@@ -346,13 +250,6 @@ fn uid(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_limit_that_no_long_call_fits_into_is_refused() {
-        assert_eq!(memory_limit("24M"), Ok(24 << 20));
-        let wrong = memory_limit("24575k").unwrap_err();
-        assert!(wrong.contains("at least 24 MiB"), "{wrong}");
-    }
 
     #[test]
     fn a_file_system_that_holds_nothing_is_refused() {

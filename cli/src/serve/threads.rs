@@ -51,7 +51,7 @@ impl ThreadCount {
                 single_reason: None,
             }),
             (Threads::Auto, never) => {
-                let spins = args.busy_poll.then(|| {
+                let spins = args.accepting.busy_poll.then(|| {
                     let why = "each thread would keep a processor busy; use --threads N if that is wanted";
                     ("--busy-poll".to_owned(), why)
                 });
@@ -116,7 +116,7 @@ impl ThreadCount {
 /// Returns the option with which all connections have to be served by one thread, and the reason.
 fn only_one(args: &ServeArgs) -> Option<(String, &'static str)> {
     let why = "the rate would be that of each thread, not of the server";
-    args.rate.map(|_| ("--rate".to_owned(), why))
+    args.accepting.rate.map(|_| ("--rate".to_owned(), why))
 }
 
 /// Returns the maximum number of threads, from 1 to `most`, that leave descriptors for this many
