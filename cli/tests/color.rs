@@ -63,7 +63,7 @@ fn all_errors_are_colored_alike() {
         };
         assert!(!run(error).stderr.contains('\x1b'), "no terminal");
         assert!(forced("CLICOLOR_FORCE").starts_with(red), "{error:?}");
-        let always = run([error, &["--color", "always"]].concat()).stderr;
+        let always = run([&error[..], &["--color", "always"]].concat()).stderr;
         assert!(always.starts_with(red), "{always:?}");
     }
     let noted = ["ls", "-o", "ro,rw", "localhost", "--color=always"];
