@@ -152,6 +152,7 @@ impl FromStr for CongestionControl {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::{TcpListener, UdpSocket};
 
     use super::*;
@@ -202,13 +203,19 @@ mod tests {
         drop(free);
         for server_first in [true, false, true, false] {
             let first = begin_connect_from(port, address, None).unwrap();
-            let (accepted, peer) = listener.accept().unwrap();
+            let (mut accepted, peer) = listener.accept().unwrap();
             assert_eq!(peer.port(), port);
             let second = begin_connect_from(port, address, None).unwrap_err();
             assert_eq!(second.kind(), io::ErrorKind::AddrNotAvailable);
             match server_first {
                 true => drop((accepted, first)),
-                false => drop((first, accepted)),
+                false => {
+                    drop(first);
+                    // A system may let a port in TIME_WAIT be used again on the loopback interface. So the reset
+                    // itself is looked for: without it, this would be the end of the stream.
+                    let end = accepted.read(&mut [0]).unwrap_err();
+                    assert_eq!(end.kind(), io::ErrorKind::ConnectionReset);
+                }
             }
         }
         let listening = begin_connect_from(address.port(), address, None).unwrap_err();
