@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 
 use nfs_binding::server::Privileges;
-use rdma::{Counters, Pool};
+use rdma::{Clock, Counters, Pool};
 use rdma_capture::Capture;
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::{RdmaServer, RdmaServerOptions};
@@ -25,6 +25,7 @@ use crate::args::{Crc, Endpoint, GatewayArgs};
 use crate::capture;
 use crate::interrupt;
 use crate::output;
+use crate::trace;
 
 /// Bytes of a record over TCP beside the results of a reply: the RPC header with its verifier.
 const RECORD_HEADER: u32 = 64 << 10;
@@ -51,8 +52,10 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
         capture: capture::create(&args.accepting.capture, capture::Clock::Real)?,
         limits,
     };
+    let trace = trace::create(&args.trace, Clock::monotonic())?;
     // Before any thread is started, because each thread has privileges of its own.
     drop_privileges(args, &access)?;
+    trace::write_regularly()?;
     capture::write_regularly(gateway.capture.as_ref())?;
     access.device.capture = gateway.capture.clone();
     access.device.resources = gateway.device_resources();
@@ -63,6 +66,7 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
             max_reply: args.max_reply,
             ..ReducerOptions::default()
         },
+        trace,
         ..RelayOptions::new(server)
     };
     let relay = Relay::new(options, Rc::clone(&outgoing));

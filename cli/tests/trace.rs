@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use common::gateway::Gateway;
 use common::{BOTH, Proto, Server, options, run};
 use rpcrdma_trace::read::{Call, Contents, read};
 
@@ -81,6 +82,80 @@ fn the_files_of_both_ends_are_one_timeline() {
             .iter()
             .any(|(_, name, ..)| name == "credits granted");
         assert_eq!(counted, proto == Proto::Rdma);
+    }
+}
+
+/// Over RDMA and TCP on either side: the four spans of a relayed call contain one another in time, and have one XID.
+#[test]
+fn a_relayed_call_has_spans_at_both_sides_of_the_gateway() {
+    for (from, to) in [
+        (Proto::Rdma, Proto::Tcp),
+        (Proto::Tcp, Proto::Rdma),
+        (Proto::Rdma, Proto::Rdma),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = ["client", "gateway", "server"].map(|name| dir.path().join(name));
+        let [ours, between, theirs] = paths.each_ref().map(|path| path.to_str().unwrap());
+        let server = Server::start(["--memory", ":insecure", "--trace", theirs]);
+        let (scheme, address) = match to {
+            Proto::Rdma => ("rdma", server.rdma),
+            Proto::Tcp => ("tcp", server.tcp),
+        };
+        let listen = match from {
+            Proto::Rdma => "rdma:127.0.0.1:0",
+            Proto::Tcp => "tcp:127.0.0.1:0",
+        };
+        let gateway = Gateway::start(
+            listen,
+            &format!("{scheme}:{address}"),
+            &["--trace", between],
+        );
+        let [o, with] = options(from, "");
+        let url = format!("nfs://{}/memory", gateway.address);
+        let ping = ["ping", "--op", "write", "-s", "8k", "-c", "20", "--trace"];
+        run([&ping[..], &[ours, &o, &with, &url]].concat()).ok();
+        gateway.end();
+        assert!(server.terminate().success());
+
+        let writes = |path: &Path, of: &str| -> Vec<Call> {
+            let calls = contents(path).calls.into_iter();
+            calls
+                .filter(|call| call.track.starts_with(of) && call.name == "WRITE")
+                .collect()
+        };
+        let made = writes(&paths[0], "calls to");
+        let sides = [
+            writes(&paths[1], "calls of"),
+            writes(&paths[1], "calls to"),
+            writes(&paths[2], "calls of"),
+        ];
+        assert!(made.len() >= 20, "{}", made.len());
+        for call in &made {
+            check(call);
+            let mut outer = call;
+            for side in &sides {
+                let mut same = side.iter().filter(|it| it.xid == call.xid);
+                let (Some(inner), None) = (same.next(), same.next()) else {
+                    panic!("not one span of the call {call:?} in {side:?}");
+                };
+                check(inner);
+                assert!(
+                    outer.time.0 <= inner.time.0 && inner.time.1 <= outer.time.1,
+                    "{outer:?} {inner:?}"
+                );
+                assert_eq!(inner.end, None, "{inner:?}");
+                // The viewer's arrows lead along all of them.
+                let is_joined = inner.flows.iter().any(|flow| outer.flows.contains(flow));
+                assert!(is_joined, "{outer:?} {inner:?}");
+                outer = inner;
+            }
+        }
+        let [arrived, passed, _] = &sides;
+        let time =
+            |calls: &[Call], part: &str| calls.iter().map(|it| it.time_of(part)).sum::<u64>();
+        assert!(time(arrived, "relayed") >= time(passed, "network and server"));
+        assert!(time(passed, "network and server") > 0);
+        assert_eq!(time(arrived, "service") + time(passed, "service"), 0);
     }
 }
 

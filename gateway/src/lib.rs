@@ -30,6 +30,7 @@ mod kinds;
 mod outgoing;
 mod pair;
 mod relay;
+mod traced;
 
 pub use nfs_binding::reduction;
 

@@ -50,6 +50,10 @@ pub trait Outgoing: ClientTransport {
     /// Returns how a call would be transferred, in words, once that is known.
     fn plan(&mut self, conn: ConnectionId, call: &Message, room: &ReplyRoom) -> Option<String>;
 
+    /// Returns whether the transport records the events of calls of the server
+    /// ([`ClientTransport::set_tracer`]). Otherwise the relay records what it sees of them.
+    fn traces_calls_of_server(&self) -> bool;
+
     /// Returns the counters of the device, or of TCP where they mean the same.
     fn counters(&self) -> Counters;
 }
@@ -77,6 +81,10 @@ impl Outgoing for RdmaClient {
         let considered = self.considered_call_of(conn, call, room);
         let chosen = considered.into_iter().find(|mode| mode.chosen);
         chosen.map(|mode| mode.plan)
+    }
+
+    fn traces_calls_of_server(&self) -> bool {
+        true
     }
 
     fn counters(&self) -> Counters {
@@ -119,6 +127,10 @@ impl Outgoing for TcpClient {
 
     fn plan(&mut self, _: ConnectionId, _: &Message, _: &ReplyRoom) -> Option<String> {
         Some("one record over TCP".to_owned())
+    }
+
+    fn traces_calls_of_server(&self) -> bool {
+        false
     }
 
     fn counters(&self) -> Counters {

@@ -12,6 +12,7 @@ use rpcrdma_host::{Account, Charge};
 use crate::calls::{Arrived, Calls};
 use crate::outgoing::Origin;
 use crate::reduction::{ReducedCall, Reducer};
+use crate::traced::Traced;
 
 /// Length in bytes from which pieces of a reply are charged to the client's account until they have left.
 const CHARGED: usize = 4096;
@@ -57,6 +58,8 @@ pub(crate) struct Pair {
     pub(crate) used: Time,
     /// Whether a reply to the server may still be on its way.
     pub(crate) replied_to_server: bool,
+    /// The tracks of its calls.
+    pub(crate) traced: Traced,
     /// The memory account of the client's connection.
     account: Option<Account>,
     /// Memory that is set aside for replies.
@@ -89,6 +92,7 @@ impl Pair {
             has_called: false,
             used: now,
             replied_to_server: false,
+            traced: Traced::default(),
             reserved: Charge::new(account.clone()),
             account,
             until: None,
@@ -109,6 +113,14 @@ impl Pair {
     /// Returns whether its client must not be closed to make room for another: calls are in progress.
     pub(crate) fn is_busy(&self) -> bool {
         self.client.is_some() && !(self.has_answered() && self.backward.is_empty())
+    }
+
+    /// Removes the calls of the client that were not passed on, oldest first. Returns the XID and the token of
+    /// each.
+    pub(crate) fn take_waiting(&mut self) -> Vec<(u32, u64)> {
+        let ready = self.ready.take().map(|ready| (ready.xid, ready.token));
+        let waiting = self.waiting.drain(..).map(|call| (call.xid, call.token));
+        ready.into_iter().chain(waiting).collect()
     }
 
     /// Sets memory for a reply aside, of so many bytes. Returns whether there is room for it. If nothing

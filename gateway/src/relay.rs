@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdma::trace::Trace;
 use rdma::{Clock, Ending, IdMap, Time};
 use rpc_transport::{
     Armed, ClientTransportEvent, ConnectionId, PollLoop, ServerTransport, ServerTransportEvent,
@@ -54,6 +55,8 @@ pub struct RelayOptions {
     /// The time after its last call in which a client is not replaced by one from its own host: otherwise one
     /// that wants more connections than there can be would close its own in turn.
     pub fresh: Duration,
+    /// The observer of calls, at both connections of each pair.
+    pub trace: Option<Trace>,
 }
 
 impl RelayOptions {
@@ -68,6 +71,7 @@ impl RelayOptions {
             max_backward: 256,
             max_pairs: usize::MAX,
             fresh: Duration::from_millis(500),
+            trace: None,
         }
     }
 }
@@ -181,7 +185,10 @@ impl Relay {
         self.poll_loop
             .add(Rc::clone(&transport) as Rc<RefCell<_>>)?;
         let reduced = RELAYED_ARGUMENTS;
-        transport.borrow_mut().set_reduced_arguments(reduced);
+        let mut added = transport.borrow_mut();
+        added.set_reduced_arguments(reduced);
+        added.set_trace(self.options.trace.clone());
+        drop(added);
         self.incoming.push(transport);
         self.by_client.push(IdMap::default());
         Ok(())

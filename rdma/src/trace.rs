@@ -108,11 +108,20 @@ pub enum Event {
         /// Procedure number.
         procedure: u32,
     },
+    /// A gateway passed the call on to the other end of the relay, and waits for its reply.
+    Relayed {
+        /// Program number.
+        program: u32,
+        /// Program version.
+        version: u16,
+        /// Procedure number.
+        procedure: u32,
+    },
     /// The call waits for a worker thread.
     Deferred,
     /// The service began to work for the call: on files or a disk, for NFS.
     Begun,
-    /// The service has the results.
+    /// The service has the results, or a gateway the other end's reply.
     Done,
     /// The reply was given to the device.
     Replied,
@@ -140,6 +149,7 @@ impl Event {
             | Self::Fetching { .. }
             | Self::Fetched
             | Self::Handed { .. }
+            | Self::Relayed { .. }
             | Self::Deferred
             | Self::Begun
             | Self::Done

@@ -134,6 +134,11 @@ impl Calls {
                 program,
                 version,
                 procedure,
+            }
+            | Event::Relayed {
+                program,
+                version,
+                procedure,
             } => call.name = Some((program, version, procedure)),
             Event::Answered { .. } => call.arrived = Some(at),
             _ => {}

@@ -29,13 +29,15 @@ pub enum Part {
     Worker,
     /// The service executes it: on files or a disk, for NFS.
     Service,
+    /// A gateway has passed it on: the time from that to the other end's reply.
+    Relayed,
     /// Time that no event explains: this end's own work, and waiting for the processor.
     Other,
 }
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Connection,
         Self::Credit,
         Self::Memory,
@@ -48,6 +50,7 @@ impl Part {
         Self::Fetch,
         Self::Worker,
         Self::Service,
+        Self::Relayed,
         Self::Other,
     ];
 
@@ -67,6 +70,7 @@ impl Part {
             Self::Fetch => "RDMA Read",
             Self::Worker => "waits for a worker",
             Self::Service => "service",
+            Self::Relayed => "relayed",
             Self::Other => "other",
         }
     }
@@ -92,6 +96,7 @@ impl Part {
             Event::Fetching { .. } => Self::Fetch,
             Event::Deferred => Self::Worker,
             Event::Handed { .. } | Event::Begun => Self::Service,
+            Event::Relayed { .. } => Self::Relayed,
             Event::Called { .. }
             | Event::Submitted
             | Event::Registered

@@ -7,7 +7,7 @@ use clap::Args;
 use rpcrdma_setup::mount_options::{Proto, RDMA_PORT, TCP_PORT};
 use rpcrdma_setup::units;
 
-use super::AcceptingArgs;
+use super::{AcceptingArgs, TraceArgs};
 
 /// Pass RPC between clients and a server, over TCP and RDMA, until interrupted.
 ///
@@ -55,6 +55,9 @@ pub(crate) struct GatewayArgs {
 
     #[command(flatten)]
     pub(crate) accepting: AcceptingArgs,
+
+    #[command(flatten)]
+    pub(crate) trace: TraceArgs,
 }
 
 /// Where a gateway listens, or what it connects to.

@@ -7,6 +7,7 @@
 )]
 
 pub mod fuse;
+pub mod gateway;
 pub mod terminal;
 pub mod tree;
 

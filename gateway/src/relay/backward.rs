@@ -44,7 +44,10 @@ impl Relay {
                 self.stats.repeated += 1;
                 pair.backward.hold(call, now);
             }
-            false => self.pass_back(key, call, now),
+            false => {
+                pair.traced.arrived_back(xid);
+                self.pass_back(key, call, now);
+            }
         }
         self.set_timer(key);
     }
@@ -59,7 +62,8 @@ impl Relay {
         if let Some(refusal) = refusal(xid, &reduced) {
             self.stats.misplaced += 1;
             let mut outgoing = self.outgoing.borrow_mut();
-            return outgoing.reply(server, call.token, Some(refusal), now);
+            outgoing.reply(server, call.token, Some(refusal), now);
+            return pair.traced.answered_back(xid);
         }
         if let Some(kinds) = &mut self.kinds {
             let call = (&reduced.message, &reduced.room);
@@ -67,6 +71,7 @@ impl Relay {
                 Some("from server to client".to_owned())
             });
         }
+        pair.traced.passed_back(xid, &reduced);
         let mut transport = self.incoming[pair.transport].borrow_mut();
         match transport.call(client, xid, reduced.message, &reduced.room, now) {
             Ok(()) => {
@@ -86,6 +91,8 @@ impl Relay {
                 );
                 let mut outgoing = self.outgoing.borrow_mut();
                 outgoing.reply(server, call.token, Some(system_error(xid)), now);
+                pair.traced.replied_back(xid, true);
+                pair.traced.answered_back(xid);
             }
         }
     }
@@ -106,6 +113,7 @@ impl Relay {
             self.stats.stray += 1;
             return;
         };
+        let mut failed = false;
         let reply = match prepared(&mut pair.reducer, passed.remembered, result) {
             Ok(reply) => {
                 self.stats.backward_replies += 1;
@@ -116,9 +124,11 @@ impl Relay {
                 rpcrdma_host::limited!(
                     warn, client = %pair.address(), xid, error, "call of the server answered with SYSTEM_ERR"
                 );
+                failed = true;
                 system_error(xid)
             }
         };
+        pair.traced.replied_back(xid, failed);
         if let (Some(kinds), Some(kind)) = (&mut self.kinds, &passed.kind) {
             kinds.replied(Direction::Backward, kind, &reply);
         }
@@ -126,9 +136,11 @@ impl Relay {
             pair.replied_to_server = true;
             let mut outgoing = self.outgoing.borrow_mut();
             outgoing.reply(server, passed.token, Some(reply), now);
+            pair.traced.answered_back(xid);
         }
         let mut held = held.into_iter();
         if let Some(next) = held.next() {
+            self.pairs[key].traced.arrived_back(xid);
             self.pass_back(key, next, now);
         }
         for later in held {

@@ -10,6 +10,7 @@ use super::Relay;
 use crate::outgoing::Origin;
 use crate::pair::Pair;
 use crate::reduction::Reducer;
+use crate::traced::Traced;
 
 /// The time that a reply to the server has to leave before the connection to it is closed.
 const REPLY_LEAVES: Duration = Duration::from_secs(1);
@@ -50,6 +51,12 @@ impl Relay {
         let reducer = Reducer::new(self.options.reducer);
         let mut pair = Pair::new((transport, conn), origin, reducer, account, now);
         let mut outgoing = self.outgoing.borrow_mut();
+        if let Some(trace) = &self.options.trace {
+            let incoming = self.incoming[transport].borrow();
+            let to = (self.options.server, !outgoing.traces_calls_of_server());
+            pair.traced = Traced::new(Some(trace), &*incoming, (conn, address), to);
+            outgoing.set_tracer(pair.traced.of_server());
+        }
         let server = outgoing.open_for(self.options.server, origin, now);
         pair.server = Some(server);
         pair.ends = ends;
@@ -84,10 +91,11 @@ impl Relay {
     }
 
     /// Records that the connection to the server is established.
-    pub(super) fn reached(&self, conn: ConnectionId) {
+    pub(super) fn reached(&mut self, conn: ConnectionId) {
         let Some(&key) = self.by_server.get(&conn) else {
             return;
         };
+        self.pairs[key].traced.reached();
         let (client, server) = (self.pairs[key].address(), self.options.server);
         match self.outgoing.borrow().local_address(conn) {
             Some(local) => {
@@ -113,8 +121,11 @@ impl Relay {
         let unanswered = pair.backward.take();
         if let Some(server) = pair.server {
             let mut outgoing = self.outgoing.borrow_mut();
-            for token in unanswered.flat_map(|(_, tokens)| tokens) {
-                outgoing.reply(server, token, None, now);
+            for (xid, tokens) in unanswered {
+                pair.traced.replied_back(xid, true);
+                for token in tokens {
+                    outgoing.reply(server, token, None, now);
+                }
             }
         }
         self.set_timer(key);
@@ -160,9 +171,15 @@ impl Relay {
         let pair = &mut self.pairs[key];
         pair.release_all();
         let (mut tokens, back): (Vec<u64>, _) = (Vec::new(), pair.backward.take());
-        tokens.extend(pair.forward.take().flat_map(|(_, tokens)| tokens));
-        tokens.extend(pair.ready.take().map(|ready| ready.token));
-        tokens.extend(pair.waiting.drain(..).map(|call| call.token));
+        for (xid, forward) in pair.forward.take() {
+            pair.traced.replied(xid, true);
+            pair.traced.dropped(xid);
+            tokens.extend(forward);
+        }
+        for (xid, token) in pair.take_waiting() {
+            pair.traced.dropped(xid);
+            tokens.push(token);
+        }
         tokens.extend(pair.forward.take_later());
         let Some(client) = pair.client else {
             return self.remove(key);
@@ -266,10 +283,12 @@ impl Relay {
         self.draining = true;
         let now = self.poll_loop.clock().now();
         for (_, pair) in &mut self.pairs {
-            let ready = pair.ready.take().map(|ready| ready.token);
-            let waiting = pair.waiting.drain(..).map(|call| call.token);
-            let later = pair.forward.take_later();
-            let tokens: Vec<u64> = ready.into_iter().chain(waiting).chain(later).collect();
+            let mut tokens = Vec::new();
+            for (xid, token) in pair.take_waiting() {
+                pair.traced.dropped(xid);
+                tokens.push(token);
+            }
+            tokens.extend(pair.forward.take_later());
             if let Some(client) = pair.client {
                 let mut transport = self.incoming[pair.transport].borrow_mut();
                 for token in tokens {

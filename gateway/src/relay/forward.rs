@@ -71,6 +71,8 @@ impl Relay {
             return self.refuse_client(key, "a message on it was not a call", now);
         };
         let pair = &mut self.pairs[key];
+        // Of calls with one XID, only the first is traced until it is answered.
+        let is_first = !pair.forward.contains(xid);
         if pair.server.is_none() || self.draining {
             // Its client makes it again over another connection.
             let mut transport = self.incoming[pair.transport].borrow_mut();
@@ -84,6 +86,13 @@ impl Relay {
             return transport.reply(at.1, token, Some(refusal), now);
         }
         (pair.has_called, pair.used) = (true, now);
+        if is_first {
+            pair.traced.arrived(xid);
+            if pair.ready.is_some() {
+                // It waits behind one that does.
+                pair.traced.waits_for_memory(xid);
+            }
+        }
         pair.waiting.push_back(Arrived {
             xid,
             token,
@@ -99,9 +108,11 @@ impl Relay {
             return;
         };
         loop {
+            let mut has_waited = true;
             let ready = match pair.ready.take() {
                 Some(ready) => ready,
                 None => {
+                    has_waited = false;
                     let Some(call) = pair.waiting.pop_front() else {
                         break;
                     };
@@ -124,6 +135,7 @@ impl Relay {
                         if let Some(client) = pair.client {
                             let mut transport = transport.borrow_mut();
                             transport.reply(client, token, Some(refusal), now);
+                            pair.traced.answered(xid);
                         }
                         let next = pair.forward.next_of(xid);
                         next.into_iter().for_each(|it| pair.waiting.push_front(it));
@@ -138,6 +150,9 @@ impl Relay {
             };
             let reserved = reply_bytes(&ready.reduced.room);
             if !pair.reserve(reserved) {
+                if !has_waited {
+                    pair.traced.waits_for_memory(ready.xid);
+                }
                 pair.ready = Some(ready);
                 break;
             }
@@ -155,6 +170,7 @@ impl Relay {
             }
             tracing::trace!(client = %pair.origin.address, xid, kind = %reduced.kind, "call");
             self.stats.calls += 1;
+            pair.traced.passed(xid, &reduced);
             let passed = Passed {
                 token,
                 remembered: reduced.remembered,
@@ -186,6 +202,7 @@ impl Relay {
         };
         pair.release(passed.reserved);
         pair.replied_to_server = false;
+        let mut failed = false;
         let reply = match prepared(&mut pair.reducer, passed.remembered, result) {
             Ok(reply) => {
                 self.stats.replies += 1;
@@ -196,9 +213,11 @@ impl Relay {
                 rpcrdma_host::limited!(
                     warn, client = %pair.address(), xid, error, "call answered with SYSTEM_ERR"
                 );
+                failed = true;
                 system_error(xid)
             }
         };
+        pair.traced.replied(xid, failed);
         if let (Some(kinds), Some(kind)) = (&mut self.kinds, &passed.kind) {
             kinds.replied(Direction::Forward, kind, &reply);
         }
@@ -206,6 +225,9 @@ impl Relay {
             let reply = pair.charged(reply);
             let mut transport = self.incoming[pair.transport].borrow_mut();
             transport.reply(client, passed.token, Some(reply), now);
+            pair.traced.answered(xid);
+        } else {
+            pair.traced.dropped(xid);
         }
         if self.draining {
             // Their client makes them again over another connection.
@@ -217,6 +239,7 @@ impl Relay {
             }
         } else if let Some(next) = held.pop_front() {
             pair.forward.follow(xid, held);
+            pair.traced.arrived(xid);
             pair.waiting.push_front(next);
         }
         self.pass_on(key, now);

@@ -5,6 +5,7 @@ mod compounds;
 mod listeners;
 mod nfs;
 mod support;
+mod traced;
 
 use std::net::TcpListener;
 use std::time::Duration;

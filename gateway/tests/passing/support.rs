@@ -19,7 +19,7 @@ use rpcrdma_gateway::{Outgoing, Relay, RelayOptions, RelayStats, Treatment};
 use rpcrdma_protocols::RoundTripFeatures;
 
 /// The time for which a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The transport of one face of a gateway.
 #[derive(Clone, Copy, Debug)]

@@ -133,7 +133,6 @@ impl RdmaClient {
         let mut config = Config::new(role, common, pool);
         config.max_segment = max_segment;
         config.peer = Some(*remote);
-        config.trace = self.tracer.clone();
         if self.driver.shares_receives() {
             // The pool decides how many receives it posts for the connection.
             return config;
@@ -172,14 +171,14 @@ impl RdmaClient {
         Some(gone)
     }
 
-    /// Starts to connect. The new connection takes over the unstarted calls of another. `asked_again`
-    /// is [`Link::asked_again`].
+    /// Starts to connect. The new connection takes over the unstarted calls and the `tracer` of another.
+    /// `asked_again` is [`Link::asked_again`].
     fn connect(
         &mut self,
-        conn: ConnectionId,
-        remote: SocketAddr,
+        (conn, remote): (ConnectionId, SocketAddr),
         calls: PendingCalls,
         asked_again: bool,
+        tracer: Option<Tracer>,
     ) {
         let common = &self.options.common;
         let choice = self.options.version;
@@ -208,13 +207,15 @@ impl RdmaClient {
             Ok(qp) => qp,
             Err(error) => return self.not_opened(conn, error.to_string()),
         };
-        let config = self.config(&remote);
+        let mut config = self.config(&remote);
+        config.trace.clone_from(&tracer);
         self.queue_pairs.push((conn, qp));
         let mut link = self
             .driver
             .link((conn, qp, remote), config, Vec::new(), None);
         link.connection.resume(calls);
         link.asked_again = asked_again;
+        link.tracer = tracer;
         self.driver.add(link);
         let link = self.driver.links.get(&qp);
         if let Some(Closing::Failed(reason)) = link.and_then(|link| link.phase.closing()) {
@@ -404,7 +405,8 @@ impl ClientTransport for RdmaClient {
         self.next_xid = next_xid;
         let conn = ConnectionId(self.next_id);
         self.next_id += 1;
-        self.connect(conn, remote, PendingCalls::default(), false);
+        let tracer = self.tracer.clone();
+        self.connect((conn, remote), PendingCalls::default(), false, tracer);
         conn
     }
 

@@ -36,13 +36,28 @@ pub struct TcpClient {
     failed_attempts: u64,
     /// Reused to save allocations; empty between polls.
     visits: Vec<usize>,
-    /// The observer of calls.
+    /// The observer of calls on further connections.
     tracer: Option<Tracer>,
 }
 
 /// The transport's state of a connection.
 struct Connection {
     connected: bool,
+    /// The observer of its calls, if they are traced.
+    tracer: Option<Tracer>,
+    /// The calls of a trace that wait for the connection to be established.
+    early: Vec<u32>,
+}
+
+impl Connection {
+    /// Records that the calls that were made before the connection was established are sent now.
+    fn trace_early(&mut self) {
+        if let Some(tracer) = &self.tracer {
+            for xid in std::mem::take(&mut self.early) {
+                tracer.record(xid, SENT);
+            }
+        }
+    }
 }
 
 /// The bit that is set in the ids of attempts without a socket, so that they differ from all other
@@ -99,8 +114,12 @@ impl TcpClient {
     fn insert(&mut self, socket: std::net::TcpStream) -> io::Result<ConnectionId> {
         let socket = TcpStream::from_std(socket);
         let pool = self.set.options.pool.clone();
-        self.set
-            .insert(socket, Connection { connected: false }, pool)
+        let connection = Connection {
+            connected: false,
+            tracer: self.tracer.clone(),
+            early: Vec::new(),
+        };
+        self.set.insert(socket, connection, pool)
     }
 
     fn visit(&mut self, index: usize, now: Time) {
@@ -113,6 +132,7 @@ impl TcpClient {
                 Ok(false) => return,
                 Ok(true) => {
                     member.extra.connected = true;
+                    member.extra.trace_early();
                     member.stream.set_ready(false);
                     self.events.push_back(ClientTransportEvent::Connected(conn));
                 }
@@ -123,10 +143,10 @@ impl TcpClient {
                 }
             }
         }
-        let (events, tracer) = (&mut self.events, self.tracer.as_ref());
+        let events = &mut self.events;
         let mut no_xid = false;
         let callbacks = self.set.options.callbacks;
-        let deliver = |_: &mut Connection, message: Message| {
+        let deliver = |connection: &mut Connection, message: Message| {
             match peek_start(&message) {
                 Some((xid, CALL)) if callbacks => events.push_back(ClientTransportEvent::Call {
                     conn,
@@ -141,7 +161,7 @@ impl TcpClient {
                         no_xid = true;
                         return false;
                     };
-                    if let Some(tracer) = tracer {
+                    if let Some(tracer) = &connection.tracer {
                         tracer.record(xid, ANSWERED);
                     }
                     events.push_back(ClientTransportEvent::Reply { conn, xid, message });
@@ -264,11 +284,14 @@ impl ClientTransport for TcpClient {
         _room: &ReplyRoom,
         now: Time,
     ) {
-        let Some((index, _)) = self.set.find(conn) else {
+        let Some((index, member)) = self.set.find(conn) else {
             return;
         };
-        if let Some(tracer) = &self.tracer {
-            tracer.record(xid, SENT);
+        if let Some(tracer) = &member.extra.tracer {
+            match member.extra.connected {
+                true => tracer.record(xid, SENT),
+                false => member.extra.early.push(xid),
+            }
         }
         if let Err(error) = self.set.send(index, xid, &message, now) {
             let error = CallError::TooLarge(error.to_string());

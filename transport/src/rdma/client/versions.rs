@@ -117,7 +117,9 @@ impl RdmaClient {
         if is_drop(decision) && !asked_again && !link.phase.is_closing() {
             tracing::info!(server = %remote, "the connection was lost before the version was found: asking again");
             if let Some(gone) = self.remove(qp) {
-                self.connect(conn, remote, gone.connection.into_pending_calls(), true);
+                let tracer = gone.tracer.clone();
+                let calls = gone.connection.into_pending_calls();
+                self.connect((conn, remote), calls, true, tracer);
             }
             return;
         }
@@ -138,8 +140,9 @@ impl RdmaClient {
                 // Calls that were handed in before wait for the next connection. If there is none,
                 // the event that says so ends them.
                 if let Some(gone) = self.remove(qp) {
+                    let tracer = gone.tracer.clone();
                     let calls = gone.connection.into_pending_calls();
-                    self.connect(conn, remote, calls, asked_again);
+                    self.connect((conn, remote), calls, asked_again, tracer);
                 }
             }
             VersionAction::GiveUp => {
