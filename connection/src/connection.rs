@@ -313,6 +313,16 @@ impl Connection {
     /// there is room.
     #[inline]
     pub fn poll_action(&mut self, room: usize) -> Option<Action> {
+        let action = self.next_action(room);
+        if let (Some(action), Some(open)) = (&action, self.open_mut())
+            && open.shared.config.trace.is_some()
+        {
+            open.shared.given.take(action);
+        }
+        action
+    }
+
+    fn next_action(&mut self, room: usize) -> Option<Action> {
         // What the connection itself decides goes before what its requester and responder want.
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -322,6 +332,14 @@ impl Connection {
             Phase::Probing(probing) => probing.poll_action(room),
             Phase::Ended(ended) => ended.last.as_mut()?.poll_action(),
             Phase::Connecting(_) | Phase::Listening(_) => None,
+        }
+    }
+
+    /// Tells how many messages that were taken as [`Action::Send`] wait for room in the send queue, if calls are
+    /// traced ([`Config::trace`]): after each such action, and when fewer wait. Otherwise it has no effect.
+    pub fn sends_wait(&mut self, messages: usize) {
+        if let Some(open) = self.open_mut() {
+            open.shared.sends_wait(messages);
         }
     }
 

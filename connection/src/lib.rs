@@ -133,6 +133,7 @@ mod config;
 mod connection;
 mod error;
 mod features;
+mod given;
 mod group;
 mod memory;
 mod moved;

@@ -15,6 +15,7 @@ use transfer_plan::Limits;
 
 use crate::dialect::{Dialect, ErrorMessage, ExtensionHeader, Outgoing, Plain, Session};
 use crate::flow::FlowControl;
+use crate::given::Given;
 use crate::moved::{Moved, len_of};
 use crate::{Action, Config};
 
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) flow: FlowControl,
     /// Actions that are to be returned to the driver, in this order.
     pub(crate) actions: VecDeque<Action>,
+    /// The calls and replies of a trace whose last message is on its way to the send queue.
+    pub(crate) given: Given,
     /// The buffer that headers are encoded into.
     pub(crate) headers: BytesMut,
     pub(crate) moved: Moved,
@@ -73,6 +76,7 @@ impl Shared {
             has_extensions: session.extensions().is_some(),
             session,
             actions: VecDeque::new(),
+            given: Given::default(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             moved: Moved::default(),
         }
@@ -91,8 +95,8 @@ impl Shared {
         }
     }
 
-    /// Records that a call or reply whose last message was queued has been given to the device, or that it waits
-    /// for credits of the peer, if calls are traced.
+    /// Has it recorded when a call or reply whose last message was queued leaves ([`Shared::sends_wait`]). Records
+    /// that it waits for credits of the peer, if it does. Does nothing if calls are not traced.
     #[inline]
     pub(crate) fn trace_queued(&mut self, direction: Direction, xid: u32) {
         if self.config.trace.is_some() {
@@ -103,7 +107,7 @@ impl Shared {
     #[cold]
     fn record_queued(&mut self, direction: Direction, xid: u32) {
         match (self.flow.trace_last(xid), direction) {
-            (false, _) => self.record_left(direction, xid),
+            (false, _) => self.record_given(0, direction, xid),
             (true, Direction::Call) => self.trace(xid, Event::Waits(Wait::Credit)),
             (true, Direction::Reply) => self.trace(xid, Event::Held(Wait::Credit)),
         }
@@ -123,8 +127,34 @@ impl Shared {
     pub(crate) fn release_queued(&mut self) {
         self.flow.release_queued(&mut self.actions);
         if self.config.trace.is_some() {
-            for (direction, xid) in self.flow.take_traced() {
+            for (behind, direction, xid) in self.flow.take_traced(&self.actions) {
+                self.record_given(behind, direction, xid);
+            }
+        }
+    }
+
+    /// Records that a call is sent, as it seldom waits for the send queue, and has it recorded if it does. For a
+    /// reply, this would be the end, so it is recorded when it is in the send queue.
+    fn record_given(&mut self, behind: u64, direction: Direction, xid: u32) {
+        if direction == Direction::Call {
+            self.record_left(direction, xid);
+        }
+        self.given.add(&self.actions, behind, direction, xid);
+    }
+
+    /// Records the calls and replies that have left, if so many messages that the driver has taken wait for room
+    /// in the send queue, and those that have to wait.
+    pub(crate) fn sends_wait(&mut self, messages: usize) {
+        while let Some((direction, xid, waited)) = self.given.next_left(messages) {
+            if waited || direction == Direction::Reply {
                 self.record_left(direction, xid);
+            }
+        }
+        while let Some((direction, xid)) = self.given.next_waiting() {
+            let wait = Wait::SendQueue;
+            match direction {
+                Direction::Call => self.trace(xid, Event::Waits(wait)),
+                Direction::Reply => self.trace(xid, Event::Held(wait)),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use onc_rpc::Message;
 use rdma::trace::{End, Trace};
 use rdma::{Clock, Pool, Time};
@@ -15,6 +16,7 @@ use rpc_transport::{
     Armed, Call, Client, ClientOptions, Procedures, ProgramVersions, ReplyRoom, Runtime, Server,
     ServerOptions, ServiceOutcome, Stepped,
 };
+use rpcrdma_host::Budget;
 use rpcrdma_programs::workload::{Op, Pace};
 use rpcrdma_sim::{Load, Setting, load};
 use rpcrdma_trace::{Options, Part, Summary, TraceFile};
@@ -86,18 +88,66 @@ fn address(host: u8) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, host + 1), 20049).into()
 }
 
-/// Makes one call to a server whose service takes `disk` for it, on a worker, and which does nothing for
-/// `stall` when the call arrives. Returns the sums.
+/// Calls, and the server that they are made to.
+struct Scene {
+    /// The number of calls, which are made together.
+    calls: u32,
+    /// The bytes of arguments of each, and of results.
+    bytes: (usize, usize),
+    /// The time that the service takes for a call, on a worker, of which there is one.
+    disk: Duration,
+    /// The time for which the server does nothing when it is connected.
+    stall: Duration,
+    /// The entries of the server's and of the client's send queue.
+    send_queues: (usize, usize),
+    /// The server's memory for calls and replies.
+    budget: usize,
+}
+
+impl Default for Scene {
+    fn default() -> Self {
+        Self {
+            calls: 1,
+            bytes: (0, 0),
+            disk: Duration::ZERO,
+            stall: Duration::ZERO,
+            send_queues: (256, 256),
+            budget: 64 << 20,
+        }
+    }
+}
+
+/// Makes one call to a server whose service takes `disk` for it, and which does nothing for `stall` when the
+/// call arrives. Returns the sums.
 fn one_call(disk: Duration, stall: Duration) -> Summary {
+    played(&Scene {
+        disk,
+        stall,
+        ..Scene::default()
+    })
+}
+
+/// Plays a scene. Returns the sums.
+fn played(scene: &Scene) -> Summary {
+    let &Scene {
+        calls,
+        bytes: (arguments, results),
+        disk,
+        stall,
+        ..
+    } = scene;
     traced(|trace| {
         let fabric = Fabric::new(1, Costs::default(), Faults::default());
-        let host = |number| Host {
+        let host = |number, max_send_wr| Host {
             address: address(number),
-            attributes: attributes(),
-            pool: Pool::new(8 << 20),
+            attributes: rdma::Attributes {
+                max_send_wr,
+                ..attributes()
+            },
+            pool: Pool::new(64 << 20),
             interrupt: Duration::from_micros(2),
         };
-        let device = fabric.host(host(0)).unwrap();
+        let device = fabric.host(host(0, scene.send_queues.0)).unwrap();
         assert_eq!(device.node(), SERVER);
         let clock = fabric.host_clock(SERVER);
         let options = ServerOptions {
@@ -109,16 +159,19 @@ fn one_call(disk: Duration, stall: Duration) -> Summary {
             let clock = clock.clone();
             Ok(ServiceOutcome::Later(Box::new(move || {
                 clock.advance_to(clock.now() + disk);
-                Ok(Message::default())
+                Ok(Message::from_payload(vec![7; results].into()))
             })))
         });
         let mut server = Server::simulated(Box::new(service), options, fabric.clock());
-        let listener = RdmaServerOptions::new(rpcrdma_protocols::base());
+        let listener = RdmaServerOptions {
+            budget: Budget::new(scene.budget, 1),
+            ..RdmaServerOptions::new(rpcrdma_protocols::base())
+        };
         let mut port = RdmaServer::new(Box::new(device), listener);
         port.listen(address(0)).unwrap();
         server.add_transport(Rc::new(RefCell::new(port))).unwrap();
 
-        let device = fabric.host(host(1)).unwrap();
+        let device = fabric.host(host(1, scene.send_queues.1)).unwrap();
         let client = device.node();
         let options = ClientOptions {
             trace: Some(trace.with_clock(fabric.host_clock(client))),
@@ -134,8 +187,15 @@ fn one_call(disk: Duration, stall: Duration) -> Summary {
             let client = Client::connect(&of_client, address(0), port, options);
             let client = client.await.unwrap();
             told.set(true);
-            let call = Call::new(program, 1, Message::default(), ReplyRoom::new(16, []));
-            client.call(call).await.unwrap();
+            let call = || {
+                let arguments = Message::from_payload(vec![7; arguments].into());
+                let room = ReplyRoom::new(results as u32, []);
+                client.call(Call::new(program, 1, arguments, room))
+            };
+            let all = (0..calls).map(|_| call());
+            for result in join_all(all).await {
+                result.unwrap();
+            }
         });
         runtime.wake();
         fabric.turn_at(SERVER, Time::ZERO);
@@ -206,4 +266,69 @@ fn a_stalled_server_is_blamed() {
     assert!(made.time(Part::Remote) >= SLOW, "{summary}");
     // It did nothing before it took the call.
     assert!(summary.of(End::Responder).total() < SLOW, "{summary}");
+}
+
+/// The server has memory for the arguments of a few calls, and keeps them while the disk is slow.
+#[test]
+fn a_shortage_of_the_servers_memory_is_blamed() {
+    let of = |budget| {
+        played(&Scene {
+            calls: 8,
+            bytes: (900 << 10, 16),
+            disk: SLOW,
+            budget,
+            ..Scene::default()
+        })
+    };
+    let short = of(4 << 20);
+    let served = short.of(End::Responder);
+    assert_eq!(served.calls, 8);
+    assert!(served.blamed(Part::Memory) >= 4, "{short}");
+    assert!(served.time(Part::Memory) > 4 * SLOW, "{short}");
+    let enough = of(64 << 20);
+    let served = enough.of(End::Responder);
+    assert_eq!(served.time(Part::Memory), Duration::ZERO, "{enough}");
+}
+
+/// Replies that are ready together have two entries of the server's send queue.
+#[test]
+fn a_reply_that_waits_for_the_send_queue_is_blamed_on_it() {
+    let of = |entries| {
+        played(&Scene {
+            calls: 32,
+            bytes: (0, 3000),
+            send_queues: (entries, 256),
+            ..Scene::default()
+        })
+    };
+    let full = of(2);
+    let served = full.of(End::Responder);
+    assert_eq!(served.calls, 32);
+    assert!(served.blamed(Part::SendQueue) > 16, "{full}");
+    assert_eq!(
+        full.of(End::Requester).time(Part::SendQueue),
+        Duration::ZERO
+    );
+    let enough = of(256);
+    let served = enough.of(End::Responder);
+    assert_eq!(served.time(Part::SendQueue), Duration::ZERO, "{enough}");
+}
+
+#[test]
+fn a_call_that_waits_for_the_send_queue_is_blamed_on_it() {
+    let of = |entries| {
+        played(&Scene {
+            calls: 32,
+            bytes: (3000, 16),
+            send_queues: (256, entries),
+            ..Scene::default()
+        })
+    };
+    let full = of(2);
+    let made = full.of(End::Requester);
+    assert_eq!(made.calls, 32);
+    assert!(made.blamed(Part::SendQueue) > 16, "{full}");
+    let enough = of(256);
+    let made = enough.of(End::Requester);
+    assert_eq!(made.time(Part::SendQueue), Duration::ZERO, "{enough}");
 }

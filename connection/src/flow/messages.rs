@@ -16,6 +16,7 @@ use rpcrdma_chunks::{Direction, Side};
 use super::counts::{MIN_CREDITS, MessageCounts, Overrun};
 use super::{CallOverrun, CreditFields, GrantPolicy, MaySend};
 use crate::Action;
+use crate::given::messages;
 
 /// The queue limit that a message counts against while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +102,9 @@ pub(super) struct MessageFlow {
     blocked_answers: u32,
     /// The number of messages that have left `blocked` for the peer.
     released: u64,
-    /// The calls and replies of a trace ([`BlockedSend::traced`]) that have left `blocked`.
-    traced: Vec<(Direction, u32)>,
+    /// The calls and replies of a trace ([`BlockedSend::traced`]) that have left `blocked`, each with the number
+    /// of messages in the actions then, its last one included.
+    traced: Vec<(u64, Direction, u32)>,
     /// The number of messages sent that only grant credits.
     grants_sent: u64,
 }
@@ -459,10 +461,17 @@ impl MessageFlow {
         }
     }
 
-    /// Returns the calls and replies of which a message has left meanwhile for which
-    /// [`MessageFlow::trace_last`] returned true.
-    pub(super) fn take_traced(&mut self) -> Vec<(Direction, u32)> {
-        std::mem::take(&mut self.traced)
+    /// Returns the calls and replies whose message for which [`MessageFlow::trace_last`] returned true is among
+    /// `actions` now, each with the number of messages behind it.
+    pub(super) fn take_traced(&mut self, actions: &VecDeque<Action>) -> Vec<(u64, Direction, u32)> {
+        let mut traced = std::mem::take(&mut self.traced);
+        if !traced.is_empty() {
+            let all = messages(actions);
+            for (place, ..) in &mut traced {
+                *place = all.saturating_sub(*place);
+            }
+        }
+        traced
     }
 
     /// Returns the number of blocked messages that are counted like this.
@@ -494,7 +503,8 @@ impl MessageFlow {
                 true => Direction::Call,
                 false => Direction::Reply,
             };
-            let left = traced.into_iter().map(|xid| (direction, xid));
+            let place = messages(actions) + 1;
+            let left = traced.into_iter().map(|xid| (place, direction, xid));
             self.traced.extend(left);
         }
         let taken = self.counts.take_send();

@@ -560,11 +560,12 @@ impl FlowControl {
         }
     }
 
-    /// Returns the calls and replies that have left since [`FlowControl::trace_last`] returned true for them.
-    pub(crate) fn take_traced(&mut self) -> Vec<(Direction, u32)> {
+    /// Returns the calls and replies whose last message is among `actions` since [`FlowControl::trace_last`]
+    /// returned true for them, each with the number of messages behind that.
+    pub(crate) fn take_traced(&mut self, actions: &VecDeque<Action>) -> Vec<(u64, Direction, u32)> {
         match &mut self.kind {
             Kind::Calls(_) => Vec::new(),
-            Kind::Messages(flow) => flow.take_traced(),
+            Kind::Messages(flow) => flow.take_traced(actions),
         }
     }
 

@@ -220,6 +220,7 @@ impl Endpoint {
                 self.more_follow = more;
                 self.entry();
                 self.send(gather.concat().into(), invalidate);
+                self.connection.sends_wait(0);
             }
             Action::Read {
                 id,

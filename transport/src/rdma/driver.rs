@@ -110,7 +110,7 @@ pub(super) struct Link {
     pub(super) receive_memory: usize,
     /// The place among the connections of a server, until the connection is reported.
     pub(super) place: Option<Place>,
-    /// The observer of its calls, at a server.
+    /// The observer of its calls, if they are traced.
     pub(super) tracer: Option<Tracer>,
     pub(super) phase: LinkPhase,
     /// Whether the connection replaces one that was lost before its version was found, at a client.
@@ -128,6 +128,15 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Has it recorded which calls and replies have left, and which wait for room in the send queue, if calls
+    /// are traced.
+    #[inline]
+    fn trace_sends(&mut self) {
+        if self.tracer.is_some() {
+            self.connection.sends_wait(self.queue.queued_messages());
+        }
+    }
+
     /// Returns a connection that is being established.
     pub(super) fn new(
         conn: ConnectionId,
@@ -483,6 +492,7 @@ impl<E: CallEvent> Driver<E> {
         let link = self.links.get_mut(&qp)?;
         let device = &mut *self.device;
         link.queue.flush(device);
+        link.trace_sends();
         if let Some(account) = &link.account {
             // While a connection holds more than its guaranteed memory, every work request is
             // signaled, so that completions show whether its peer makes progress.
@@ -515,6 +525,7 @@ impl<E: CallEvent> Driver<E> {
                         // The peer must learn that a message was lost (RFC 8166, section 4.5.4).
                         link.fail(device, format!("message not sent: {error}"));
                     }
+                    link.trace_sends();
                 }
                 Action::Deliver { id, message } => {
                     self.events.push_back(E::call(link.conn, id.0, message));
