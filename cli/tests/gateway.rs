@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::process::Stdio;
 
 use common::gateway::Gateway;
