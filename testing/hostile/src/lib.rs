@@ -27,12 +27,11 @@
 
 pub mod cases;
 pub mod client;
-pub mod peer;
 pub mod process;
 pub mod rig;
 pub mod server;
-pub mod stream;
-pub mod wire;
+
+pub use rpcrdma_conform::{peer, stream, wire};
 
 use std::fmt::Display;
 

@@ -1,6 +1,7 @@
 //! Invalid calls, calls with invalid arguments (RFC 5531, RFC 1813), and more calls than credits
 //! (RFC 8166, section 3.3.1).
 
+use super::judged::judged;
 use super::{memory, null, on};
 use crate::End::{Closed, Lives, Reset};
 use crate::client::{Case, Reply, Step, Step::*, case, denied, refused, status, success};
@@ -10,8 +11,6 @@ use crate::wire::v1;
 
 /// The XID of the invalid call.
 const XID: u32 = 0x0bad;
-/// `accept_stat` PROG_UNAVAIL.
-const PROG_UNAVAIL: u32 = 1;
 /// `accept_stat` PROG_MISMATCH.
 const PROG_MISMATCH: u32 = 2;
 /// `accept_stat` PROC_UNAVAIL.
@@ -53,7 +52,8 @@ fn auth(flavor: u32, length: u32, body: &[u8]) -> (u32, Vec<u8>) {
 }
 
 pub(super) fn cases(file: &[u8]) -> Vec<Case> {
-    let mut cases = rpc_level();
+    let mut cases = judged(rpcrdma_conform::cases::calls);
+    cases.extend(rpc_level());
     cases.extend(nfs_level(file));
     cases.extend(numbers(file));
     cases
@@ -98,30 +98,6 @@ fn rpc_level() -> Vec<Case> {
             .bytes(),
         ),
         answered(
-            "RPC version 3",
-            "RFC 5531, 9",
-            Call { rpc: 3, ..call() },
-            denied(XID, &[0, 2, 2]),
-        ),
-        answered(
-            "RPC version 0",
-            "RFC 5531, 9",
-            Call { rpc: 0, ..call() },
-            denied(XID, &[0, 2, 2]),
-        ),
-        answered(
-            "an unknown program",
-            "RFC 5531, 9",
-            of((400_122, 3, 0)),
-            refused(XID, &[PROG_UNAVAIL]),
-        ),
-        answered(
-            "program 4294967295",
-            "RFC 5531, 9",
-            of((u32::MAX, 3, 0)),
-            refused(XID, &[PROG_UNAVAIL]),
-        ),
-        answered(
             "NFS version 4",
             "RFC 5531, 9",
             of((rpc::NFS, 4, 0)),
@@ -138,18 +114,6 @@ fn rpc_level() -> Vec<Case> {
             "RFC 5531, 9",
             of((rpc::MOUNT, 1, 0)),
             refused(XID, &[PROG_MISMATCH, 3, 3]),
-        ),
-        answered(
-            "procedure 22",
-            "RFC 5531, 9",
-            of((rpc::NFS, 3, 22)),
-            refused(XID, &[PROC_UNAVAIL]),
-        ),
-        answered(
-            "procedure 4294967295",
-            "RFC 5531, 9",
-            of((rpc::NFS, 3, u32::MAX)),
-            refused(XID, &[PROC_UNAVAIL]),
         ),
         answered(
             "a procedure of MOUNT that there is not",

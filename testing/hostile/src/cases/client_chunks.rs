@@ -1,18 +1,17 @@
 //! Invalid chunk lists, and valid ones that are not used (RFC 8166, sections 3.4 and 4.3).
 
+use super::judged::judged;
 use super::{accepted, after, memory, on};
 use crate::End::Lives;
-use crate::client::{Case, Step::*, case, refused, success};
+use crate::client::{Case, Step::*, case, success};
 use crate::wire::mpa::Frame;
 use crate::wire::rpc;
-use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
+use crate::wire::v1::{self, Header, NOMSG, Segment};
 
 /// The XID of the invalid call.
 const XID: u32 = 0x0bad;
 /// The position of the arguments of a call without credentials, which is the end of NULL.
 const END: u32 = rpc::CALL_HEADER;
-/// `accept_stat` GARBAGE_ARGS.
-const GARBAGE_ARGS: u32 = 4;
 /// The length of the RPC reply header of a successful call, bytes.
 const REPLY_HEADER: u32 = 24;
 
@@ -74,169 +73,17 @@ fn of(segment: Segment, length: u32) -> Segment {
 
 pub(super) fn cases(file: &[u8]) -> Vec<Case> {
     let all = |length| memory(0, length);
-    let wrapping = segment(0x5100_0000, 8, u64::MAX - 3);
     let header = || v1::header(XID);
-    let mut cases = vec![
-        reads("a position that is no multiple of four", &[(38, all(8))]),
-        reads("a position behind the payload", &[(END + 4, all(8))]),
-        reads("position 4294967292", &[(0xffff_fffc, all(8))]),
-        reads("position 4294967295", &[(u32::MAX, all(8))]),
-        reads(
-            "a second chunk behind the payload",
-            &[(END, all(8)), (END + 12, all(8))],
-        ),
-        reads("chunks that overlap", &[(END, all(16)), (END + 8, all(8))]),
-        reads(
-            "chunks that overlap in their round-up",
-            &[(END, all(5)), (END + 4, all(8))],
-        ),
-        reads(
-            "chunks that overlap, the last first",
-            &[(END + 8, all(8)), (END, all(16))],
-        ),
-        reads("a chunk of 4 GiB", &[(END, all(u32::MAX))]),
-        reads(
-            "a chunk of segments of 4 GiB together",
-            &[(END, all(1 << 31)), (END, all(1 << 31))],
-        ),
-        reads(
-            "a chunk of 160 segments of 4 GiB each",
-            &[(END, all(u32::MAX)); 160],
-        ),
-        reads("160 chunks of 4 GiB each", &{
-            let place = |n: u32| (END + n * 4, all(u32::MAX));
-            (0..160).map(place).collect::<Vec<_>>()
-        }),
+    let mut cases = judged(rpcrdma_conform::cases::lists);
+    cases.extend([
         reads(
             "a chunk one byte longer than any call",
             &[(END, all((256 << 10) - END + 1))],
-        ),
-        reads(
-            "a read segment that passes the address space",
-            &[(END, wrapping)],
-        ),
-        reads("a payload in two places", &[(0, all(40))]),
-        err_chunk(
-            "a write segment that passes the address space",
-            "RFC 8166, 3.4.6",
-            Header {
-                writes: vec![vec![wrapping]],
-                ..header()
-            },
-        ),
-        err_chunk(
-            "a second write chunk that passes the address space",
-            "RFC 8166, 3.4.6",
-            Header {
-                writes: vec![vec![all(8)], vec![all(8), wrapping]],
-                ..header()
-            },
-        ),
-        err_chunk(
-            "a reply chunk that passes the address space",
-            "RFC 8166, 3.5.3",
-            Header {
-                reply: Some(vec![wrapping]),
-                ..header()
-            },
-        ),
-        long("a long call without a chunk", &[], &[]),
-        long(
-            "a long call without a chunk, and with a payload",
-            &[],
-            &rpc::null(XID).bytes(),
-        ),
-        long(
-            "a long call with a payload besides",
-            &[(0, all(40))],
-            &rpc::null(XID).bytes(),
-        ),
-        long("a long call with another chunk only", &[(4, all(40))], &[]),
-        long("a long call of nothing", &[(0, all(0))], &[]),
-        long("a long call of 41 bytes", &[(0, all(41))], &[]),
-        long("a long call of 4 GiB", &[(0, all(0xffff_fffc))], &[]),
-        long(
-            "a long call of 64 times 4 GiB",
-            &[(0, all(0xffff_fffc)); 64],
-            &[],
         ),
         long(
             "a long call longer than any",
             &[(0, all((256 << 10) + 4))],
             &[],
-        ),
-        long(
-            "a long call that passes the address space",
-            &[(0, wrapping)],
-            &[],
-        ),
-        case(
-            "a long call with a write list alone",
-            "RFC 8166, 4.2.4",
-            on(vec![
-                Send(
-                    Header {
-                        procedure: NOMSG,
-                        writes: vec![vec![all(40)]],
-                        ..header()
-                    }
-                    .with(&[]),
-                ),
-                ErrChunk(XID),
-            ]),
-            Lives,
-        ),
-        case(
-            "a chunk within the RPC header",
-            "RFC 8166, 4.5.2",
-            // NULL has no arguments, so nothing is fetched.
-            on(vec![
-                Send(message(Header {
-                    reads: vec![(4, all(8))],
-                    ..header()
-                })),
-                Hear(refused(XID, &[GARBAGE_ARGS])),
-            ]),
-            Lives,
-        ),
-        case(
-            "a chunk where there are no arguments",
-            "RFC 8166, 4.5.2",
-            on(vec![
-                Send(message(Header {
-                    reads: vec![(END, all(8))],
-                    ..header()
-                })),
-                Hear(refused(XID, &[GARBAGE_ARGS])),
-            ]),
-            Lives,
-        ),
-        case(
-            "three chunks of 64 KiB, none of which can be eligible",
-            "RFC 8166, 6.1",
-            on(vec![
-                Send(message(Header {
-                    reads: (0..3)
-                        .map(|at| (END + at * 0x1_0000, all(0x1_0000)))
-                        .collect(),
-                    ..header()
-                })),
-                Hear(refused(XID, &[GARBAGE_ARGS])),
-            ]),
-            Lives,
-        ),
-        case(
-            "empty segments in a read list",
-            "RFC 8166, 6.1",
-            on(vec![
-                Send(message(Header {
-                    reads: vec![(END, all(0)); 100],
-                    ..header()
-                })),
-                // An empty item counts as an item, and NULL has none that could be reduced.
-                Hear(refused(XID, &[GARBAGE_ARGS])),
-            ]),
-            Lives,
         ),
         case(
             "more segments than a reply's header has room for",
@@ -258,7 +105,7 @@ pub(super) fn cases(file: &[u8]) -> Vec<Case> {
             ),
             Lives,
         ),
-    ];
+    ]);
     cases.extend(replies(file));
     cases
 }

@@ -12,6 +12,7 @@ mod client_segments;
 mod client_setup;
 mod client_silence;
 mod ends;
+mod judged;
 mod second;
 mod server_callbacks;
 mod server_nfs;

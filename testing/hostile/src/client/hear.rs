@@ -25,6 +25,11 @@ impl Reply {
         }
     }
 
+    /// Returns a reply that `rpcrdma conform` expects, of which a case here compares the words.
+    pub(crate) fn of(reply: &rpcrdma_conform::expect::Reply) -> Self {
+        Self::new(reply.xid, &reply.words, reply.more)
+    }
+
     /// Adds returned Write chunks.
     #[must_use]
     pub fn returning(mut self, writes: &[&[Segment]]) -> Self {

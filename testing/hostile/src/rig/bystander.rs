@@ -13,7 +13,7 @@ use rdma::Pool;
 use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{Client, ClientOptions, ClientTransport, Retry, Runtime};
 
-use super::{BYSTANDER_POOL, EXPORT, Form, features};
+use super::{BYSTANDER_POOL, EXPORT, Form, content, features};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
@@ -147,18 +147,4 @@ impl Bystander {
             false => Err(wrong("the bystander read what it did not write")),
         }
     }
-}
-
-/// Returns bytes that depend on a seed and on their position.
-#[must_use]
-pub fn content(seed: u32, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
-    let byte = |_| {
-        // xorshift32
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as u8
-    };
-    (0..len).map(byte).collect()
 }

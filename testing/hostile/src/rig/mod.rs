@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use rdma::Pool;
 use rpc_transport::Runtime;
+pub use rpcrdma_conform::cases::content;
 
+pub use bystander::Bystander;
 pub(crate) use bystander::root;
-pub use bystander::{Bystander, content};
 pub(crate) use limits::features;
 pub use limits::{BYSTANDER_POOL, Limits, SERVER, VICTIM_POOL};
 pub use serve::{EXPORT, Served, Timeouts};

@@ -1,4 +1,4 @@
-//! A TCP connection of the hostile peer, and how it ends.
+//! A TCP connection of a scripted peer, and its end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-/// The maximum wait for something that must come. It only determines how long a failure takes.
+/// The default of the longest wait for something that must come, which is how long a failure takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// The receive buffer of the hostile peer's socket, bytes: so small that the other end soon notices
+/// The receive buffer of the scripted peer's socket, bytes: so small that the other end soon notices
 /// that nothing is read.
 pub const SMALL: usize = 64 << 10;
 /// The interval at which a waiting peer does other work.
@@ -27,7 +27,7 @@ pub enum Gone {
     #[error("reset")]
     Reset,
     /// No data came in time.
-    #[error("nothing came in {PATIENCE:?}")]
+    #[error("nothing came in time")]
     Late,
     /// The peer sent something invalid.
     #[error("{0}")]
@@ -41,6 +41,8 @@ pub type Meanwhile<'a> = &'a mut dyn FnMut() -> bool;
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
+    /// The longest wait of one read.
+    patience: Duration,
     /// Whether a write was answered with RST, which the system reports only once.
     reset: bool,
 }
@@ -54,8 +56,11 @@ impl Stream {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(GLANCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        let reset = false;
-        Ok(Self { socket, reset })
+        Ok(Self {
+            socket,
+            patience: PATIENCE,
+            reset: false,
+        })
     }
 
     /// Connects to a listening peer.
@@ -67,6 +72,19 @@ impl Stream {
         socket.set_recv_buffer_size(SMALL)?;
         socket.connect(&address.into())?;
         Self::new(socket.into())
+    }
+
+    /// Connects within `patience`, which is also the longest wait of each read and write.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn connect_within(address: SocketAddr, patience: Duration) -> std::io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.connect_timeout(&address.into(), patience)?;
+        let mut stream = Self::new(socket.into())?;
+        stream.socket.set_write_timeout(Some(patience))?;
+        stream.patience = patience;
+        Ok(stream)
     }
 
     /// Sends raw bytes. Returns whether that succeeded; a later read shows the reason of a failure.
@@ -107,7 +125,9 @@ impl Stream {
                 Ok(0) => return Err(Gone::CutShort),
                 Ok(n) => done += n,
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut if start.elapsed() > PATIENCE => {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut
+                        if start.elapsed() > self.patience =>
+                    {
                         return Err(Gone::Late);
                     }
                     ErrorKind::WouldBlock | ErrorKind::TimedOut if !meanwhile() => {

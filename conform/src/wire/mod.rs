@@ -1,4 +1,4 @@
-//! Encoders for the hostile peer, written from the figures of the specifications.
+//! Encoders for scripted peers, written from the figures of the specifications.
 //!
 //! Nothing here is shared with the product, because an error in one of its codecs would be
 //! repeated. Every field that a case may change can be set, and is sent unchanged.

@@ -7,6 +7,11 @@ use crate::wire::ddp::{self, Arrived, Code, ReadRequest, Tagged, Untagged};
 use crate::wire::mpa::{self, Frame};
 use crate::wire::v2;
 
+/// The longest Send that is reassembled, bytes. No inline threshold of RFC 8797 is beyond 256 KiB.
+const LONGEST: usize = 1 << 20;
+/// The segments of RDMA Writes, of at most 64 KiB each, that are kept until somebody looks at them.
+const MOST_PLACED: usize = 4096;
+
 /// The payload of one segment of a message, bytes.
 const CUT: usize = 16 << 10;
 
@@ -255,6 +260,10 @@ impl Peer {
                     payload,
                 } => {
                     let bytes = payload;
+                    if self.placed.len() >= MOST_PLACED {
+                        let text = format!("more than {MOST_PLACED} RDMA Writes");
+                        return Err(Gone::Nonsense(text));
+                    }
                     if !bytes.is_empty() {
                         self.placed.push(Placed {
                             stag,
@@ -286,6 +295,10 @@ impl Peer {
                     if msn != self.heard || offset as usize != self.partial.len() {
                         return Err(nonsense());
                     }
+                    if self.partial.len() + payload.len() > LONGEST {
+                        let text = format!("a Send of more than {LONGEST} bytes");
+                        return Err(Gone::Nonsense(text));
+                    }
                     self.partial.extend(payload);
                     if last {
                         self.heard = self.heard.wrapping_add(1);
@@ -306,7 +319,7 @@ impl Peer {
         let mut rest = self.stream.read(rest, false, meanwhile)?;
         let whole = mpa::fpdu(&rest[..ulpdu], self.crc);
         if self.crc && whole[2..] != rest[..] {
-            return Err(Gone::Nonsense("the victim's CRC is wrong".into()));
+            return Err(Gone::Nonsense("a wrong CRC".into()));
         }
         rest.truncate(ulpdu);
         Ok(rest)

@@ -1,0 +1,216 @@
+//! Cases as data: addresses, levels, steps.
+
+use std::cell::Cell;
+
+use crate::expect::{Expect, Reply};
+use crate::wire::v1::Segment;
+use crate::wire::{Xdr, v1};
+
+/// How binding the text is that decides a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Level {
+    /// A MUST, MUST NOT, REQUIRED or SHALL of the text.
+    Must,
+    /// A SHOULD or SHOULD NOT of the text. Deviations count with `--strict` alone.
+    Should,
+    /// No requirement of the text, but what keeps a server alive and its peers unharmed.
+    #[serde(rename = "robustness")]
+    Robustness,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+            Self::Robustness => "robustness",
+        })
+    }
+}
+
+/// The end of a case's last connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// A further NULL call on the connection is answered.
+    Lives,
+    /// A further NULL call is answered, or the server has closed the connection.
+    LivesOrCloses,
+}
+
+/// An action of the scripted client, or something that must come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Connects with this private data. The previous connection, if any, is closed, and what was offered on
+    /// it is withdrawn.
+    Connect(Vec<u8>),
+    /// Offers memory that the server may read, with its content.
+    Offer(Segment, Vec<u8>),
+    /// Offers memory that the server may write.
+    Room(Segment),
+    /// Sends a message. What does not fit the server's receives is not sent, and the case is not applicable.
+    Send(Vec<u8>),
+    /// Expects one of these. The first is what the text prefers.
+    Expect(Vec<Expect>),
+    /// Checks that the server has written exactly these bytes into the room with this handle, from its
+    /// beginning on.
+    Holds(u32, Vec<u8>),
+    /// Checks that the rooms with these handles, one after the other, hold the message of a long reply, and
+    /// that the Reply chunk of the last message says how much of each is used.
+    Message(Vec<u32>, Reply),
+    /// Makes as many NULL calls at once as the last reply granted, and at most this many, and expects a
+    /// reply to each, in any order.
+    Burst(u32),
+}
+
+/// One exchange with its expectations.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The section that decides, as `RFC 8166, 4.5.2`.
+    pub section: &'static str,
+    /// The number within the section. Numbers are never given again.
+    pub number: u32,
+    /// How binding the section is.
+    pub level: Level,
+    /// A noun phrase: what is sent.
+    pub sends: String,
+    /// A noun phrase: what must come.
+    pub expects: &'static str,
+    /// The address of a simpler case of the same rule. If that fails, this one says nothing new and is not
+    /// tested.
+    pub needs: Option<&'static str>,
+    /// Whether the case could exhaust a server. Such cases run with `--hostile` alone.
+    pub hostile: bool,
+    /// The steps, in order.
+    pub script: Vec<Step>,
+    /// The end of the connection.
+    pub end: End,
+}
+
+impl Case {
+    /// Returns the address: specification, section, number.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let (document, section) = self.section.split_once(", ").unwrap_or((self.section, "0"));
+        let document = document.replace(' ', "").to_ascii_lowercase();
+        format!("{document}/{section}/{}", self.number)
+    }
+
+    /// Sets the simpler case without which this one is not tested.
+    #[must_use]
+    pub fn needs(self, address: &'static str) -> Self {
+        Self {
+            needs: Some(address),
+            ..self
+        }
+    }
+
+    /// Marks a case that could exhaust a server.
+    #[must_use]
+    pub fn hostile(self) -> Self {
+        Self {
+            hostile: true,
+            ..self
+        }
+    }
+
+    /// Sets the level.
+    #[must_use]
+    pub fn level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Allows the server to close the connection at the end.
+    #[must_use]
+    pub fn may_close(self) -> Self {
+        Self {
+            end: End::LivesOrCloses,
+            ..self
+        }
+    }
+}
+
+/// Creates a case of level MUST after which the connection lives.
+#[must_use]
+pub fn case(
+    section: &'static str,
+    number: u32,
+    sends: impl Into<String>,
+    expects: &'static str,
+    script: Vec<Step>,
+) -> Case {
+    Case {
+        section,
+        number,
+        level: Level::Must,
+        sends: sends.into(),
+        expects,
+        needs: None,
+        hostile: false,
+        script,
+        end: End::Lives,
+    }
+}
+
+/// The objects on the server that cases use, and the XIDs of their calls.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// The handle of an empty folder.
+    pub folder: Vec<u8>,
+    /// The handle of a file in it, which cases write and read.
+    pub file: Vec<u8>,
+    /// The user and the group that calls are made as.
+    pub user: (u32, u32),
+    xid: Cell<u32>,
+    /// Whether every call has an XID of its own.
+    counts: bool,
+}
+
+impl Ground {
+    /// Creates a ground whose calls have the XIDs from `xid` on, each one once.
+    #[must_use]
+    pub fn new(folder: Vec<u8>, file: Vec<u8>, user: (u32, u32), xid: u32) -> Self {
+        Self {
+            folder,
+            file,
+            user,
+            xid: Cell::new(xid),
+            counts: true,
+        }
+    }
+
+    /// Creates a ground without objects, all of whose calls have one XID: for lists of cases, and for
+    /// cases that use no file.
+    #[must_use]
+    pub fn without_files(xid: u32) -> Self {
+        Self {
+            counts: false,
+            ..Self::new(vec![0; 32], vec![0; 32], (0, 0), xid)
+        }
+    }
+
+    /// Returns the XID of the next call.
+    pub fn xid(&self) -> u32 {
+        let xid = self.xid.get();
+        if self.counts {
+            self.xid.set(xid.wrapping_add(1));
+        }
+        xid
+    }
+
+    /// Returns AUTH_SYS of the user: flavor and body.
+    #[must_use]
+    pub fn credential(&self) -> (u32, Vec<u8>) {
+        let (user, group) = self.user;
+        let body = Xdr::new().word(0).opaque(b"conform");
+        let body = body.words(&[user, group, 0]).done();
+        (1, Xdr::new().opaque(&body).done())
+    }
+}
+
+/// Returns memory that a script offers.
+#[must_use]
+pub fn memory(number: u32, length: u32) -> Segment {
+    let handle = 0x5100_0000_u32.wrapping_add(number << 24);
+    v1::segment(handle, length, 0x1_0000_0000)
+}

@@ -1,0 +1,271 @@
+//! Invalid chunk lists (RFC 8166, sections 3.4, 4.2.4 and 4.5).
+
+use super::{FIRST_ERR_CHUNK, expect, on};
+use crate::case::{Case, Ground, Level, Step, case, memory};
+use crate::expect::{Expect, refused};
+use crate::wire::rpc;
+use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
+
+/// The position of the arguments of a call without credentials, which is the end of NULL.
+const END: u32 = rpc::CALL_HEADER;
+/// `accept_stat` GARBAGE_ARGS.
+const GARBAGE_ARGS: u32 = 4;
+
+const REFUSAL: &str = "RDMA_ERROR with ERR_CHUNK, no RDMA Read, and the next call is answered";
+const NOT_DECODED: &str = "GARBAGE_ARGS or ERR_CHUNK, no RDMA Read, and the next call is answered";
+
+/// Makes the rows of one ground.
+struct Rows<'a>(&'a Ground);
+
+impl Rows<'_> {
+    fn err_chunk(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        header: impl FnOnce(Header) -> Header,
+        payload: bool,
+    ) -> Case {
+        let xid = self.0.xid();
+        let null = rpc::null(xid).bytes();
+        let payload: &[u8] = if payload { &null } else { &[] };
+        let message = header(v1::header(xid)).with(payload);
+        let steps = vec![Step::Send(message), expect(Expect::ErrChunk(xid))];
+        case(section, number, sends, REFUSAL, on(steps)).needs(FIRST_ERR_CHUNK)
+    }
+
+    /// Returns a case with a NULL call with this Read list.
+    fn reads(&self, number: u32, sends: &str, list: &[(u32, Segment)]) -> Case {
+        let reads = list.to_vec();
+        self.err_chunk(
+            "RFC 8166, 3.4.5",
+            number,
+            sends,
+            |it| Header { reads, ..it },
+            true,
+        )
+    }
+
+    /// Returns a case with a long call with this Read list.
+    fn long(&self, number: u32, sends: &str, list: &[(u32, Segment)], payload: bool) -> Case {
+        let change = |it| Header {
+            procedure: NOMSG,
+            reads: list.to_vec(),
+            ..it
+        };
+        self.err_chunk("RFC 8166, 4.2.4", number, sends, change, payload)
+    }
+
+    /// Returns a case with a Read list that fits the header but not the call.
+    fn garbage(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        reads: Vec<(u32, Segment)>,
+    ) -> Case {
+        let xid = self.0.xid();
+        let header = Header {
+            reads,
+            ..v1::header(xid)
+        };
+        let allowed = vec![
+            Expect::Reply(refused(xid, &[GARBAGE_ARGS])),
+            Expect::ErrChunk(xid),
+        ];
+        let steps = vec![
+            Step::Send(header.with(&rpc::null(xid).bytes())),
+            Step::Expect(allowed),
+        ];
+        case(section, number, sends, NOT_DECODED, on(steps)).level(Level::Should)
+    }
+}
+
+/// Returns the cases.
+#[must_use]
+pub fn cases(ground: &Ground) -> Vec<Case> {
+    let rows = Rows(ground);
+    [
+        read_lists(&rows),
+        other_lists(&rows),
+        long_calls(&rows),
+        beside_arguments(&rows),
+    ]
+    .concat()
+}
+
+fn all(length: u32) -> Segment {
+    memory(0, length)
+}
+
+/// Memory that goes beyond the end of the address space.
+fn wrapping() -> Segment {
+    segment(0x5100_0000, 8, u64::MAX - 3)
+}
+
+fn read_lists(rows: &Rows<'_>) -> Vec<Case> {
+    let many = |n: u32| (END + n * 4, all(u32::MAX));
+    let robust = |case: Case| case.level(Level::Robustness);
+    vec![
+        rows.reads(1, "a position that is no multiple of four", &[(38, all(8))]),
+        robust(rows.reads(2, "a position behind the payload", &[(END + 4, all(8))])),
+        robust(rows.reads(3, "position 4294967292", &[(0xffff_fffc, all(8))])),
+        rows.reads(4, "position 4294967295", &[(u32::MAX, all(8))]),
+        robust(rows.reads(
+            5,
+            "a second chunk behind the payload",
+            &[(END, all(8)), (END + 12, all(8))],
+        )),
+        robust(rows.reads(
+            6,
+            "chunks that overlap",
+            &[(END, all(16)), (END + 8, all(8))],
+        )),
+        robust(rows.reads(
+            7,
+            "chunks that overlap in their round-up",
+            &[(END, all(5)), (END + 4, all(8))],
+        )),
+        robust(rows.reads(
+            8,
+            "chunks that overlap, the last first",
+            &[(END + 8, all(8)), (END, all(16))],
+        )),
+        robust(rows.reads(9, "a chunk of 4 GiB", &[(END, all(u32::MAX))])),
+        robust(rows.reads(
+            10,
+            "a chunk of segments of 4 GiB together",
+            &[(END, all(1 << 31)), (END, all(1 << 31))],
+        )),
+        robust(rows.reads(
+            11,
+            "a chunk of 160 segments of 4 GiB each",
+            &[(END, all(u32::MAX)); 160],
+        )),
+        robust(rows.reads(
+            12,
+            "160 chunks of 4 GiB each",
+            &(0..160).map(many).collect::<Vec<_>>(),
+        )),
+        robust(rows.reads(
+            13,
+            "a Read segment that passes the address space",
+            &[(END, wrapping())],
+        )),
+        robust(rows.reads(14, "a payload in two places", &[(0, all(40))])),
+    ]
+}
+
+fn other_lists(rows: &Rows<'_>) -> Vec<Case> {
+    let robust = |case: Case| case.level(Level::Robustness);
+    let writes = |number, sends, writes: Vec<Vec<Segment>>| {
+        let change = |it| Header { writes, ..it };
+        robust(rows.err_chunk("RFC 8166, 3.4.6", number, sends, change, true))
+    };
+    vec![
+        writes(
+            1,
+            "a Write segment that passes the address space",
+            vec![vec![wrapping()]],
+        ),
+        writes(
+            2,
+            "a second Write chunk that passes the address space",
+            vec![vec![all(8)], vec![all(8), wrapping()]],
+        ),
+        robust(rows.err_chunk(
+            "RFC 8166, 3.5.3",
+            1,
+            "a Reply chunk that passes the address space",
+            |it| Header {
+                reply: Some(vec![wrapping()]),
+                ..it
+            },
+            true,
+        )),
+    ]
+}
+
+fn long_calls(rows: &Rows<'_>) -> Vec<Case> {
+    let robust = |case: Case| case.level(Level::Robustness);
+    let whole = 0xffff_fffc;
+    vec![
+        rows.long(10, "a long call without a chunk", &[], false),
+        rows.long(
+            11,
+            "a long call without a chunk, and with a payload",
+            &[],
+            true,
+        ),
+        robust(rows.long(
+            12,
+            "a long call with a payload besides",
+            &[(0, all(40))],
+            true,
+        )),
+        rows.long(
+            13,
+            "a long call with another chunk only",
+            &[(4, all(40))],
+            false,
+        ),
+        robust(rows.long(14, "a long call of nothing", &[(0, all(0))], false)),
+        robust(rows.long(15, "a long call of 41 bytes", &[(0, all(41))], false)),
+        robust(rows.long(16, "a long call of 4 GiB", &[(0, all(whole))], false)),
+        robust(rows.long(
+            17,
+            "a long call of 64 times 4 GiB",
+            &[(0, all(whole)); 64],
+            false,
+        )),
+        robust(rows.long(
+            18,
+            "a long call that passes the address space",
+            &[(0, wrapping())],
+            false,
+        )),
+        rows.err_chunk(
+            "RFC 8166, 4.2.4",
+            19,
+            "a long call with a Write list alone",
+            |it| Header {
+                procedure: NOMSG,
+                writes: vec![vec![all(40)]],
+                ..it
+            },
+            false,
+        ),
+    ]
+}
+
+/// Chunks where the call has no argument that could be in them. NULL has none at all.
+fn beside_arguments(rows: &Rows<'_>) -> Vec<Case> {
+    const PARSING: &str = "RFC 8166, 4.5.2";
+    let three = (0..3).map(|at| (END + at * 0x1_0000, all(0x1_0000)));
+    vec![
+        rows.garbage(
+            PARSING,
+            30,
+            "a chunk within the RPC header",
+            vec![(4, all(8))],
+        ),
+        rows.garbage(
+            PARSING,
+            31,
+            "a chunk where there are no arguments",
+            vec![(END, all(8))],
+        ),
+        rows.garbage(
+            "RFC 8166, 6.1",
+            1,
+            "three chunks of 64 KiB, none of which can be eligible",
+            three.collect(),
+        ),
+        rows.garbage(
+            "RFC 8166, 6.1",
+            2,
+            "empty segments in a Read list",
+            vec![(END, all(0)); 100],
+        ),
+    ]
+}

@@ -1,0 +1,137 @@
+//! The tables of cases of version 1. A new case is a new row, with the next number of its section.
+
+mod calls;
+mod credits;
+mod data;
+mod floods;
+mod headers;
+mod inline;
+mod lists;
+mod nfs;
+mod replay;
+mod setup;
+
+pub use calls::cases as calls;
+pub use headers::cases as headers;
+pub use lists::cases as lists;
+
+use crate::case::{Case, Ground, Step};
+use crate::expect::Expect;
+use crate::wire::mpa;
+
+/// The address of the simplest case of ERR_CHUNK. The others are not tested if it fails.
+pub const FIRST_ERR_CHUNK: &str = "rfc8166/4.5.2/1";
+
+/// Returns all cases on this ground.
+#[must_use]
+pub fn all(ground: &Ground) -> Vec<Case> {
+    [
+        setup::cases(ground),
+        headers(ground),
+        lists(ground),
+        calls(ground),
+        credits::cases(ground),
+        inline::cases(ground),
+        data::cases(ground),
+        replay::cases(ground),
+        floods::cases(ground),
+    ]
+    .concat()
+}
+
+/// Returns the steps on a connection with the usual private data: 4096 bytes in both directions, and
+/// remote invalidation.
+fn on(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.insert(0, Step::Connect(mpa::PRIVATE_DATA.to_vec()));
+    steps
+}
+
+/// Returns the step that expects exactly this.
+fn expect(expected: Expect) -> Step {
+    Step::Expect(vec![expected])
+}
+
+/// Returns bytes that depend on a seed and on their position.
+#[must_use]
+pub fn content(seed: u32, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b1) | 1;
+    let byte = |_| {
+        // xorshift32
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..len).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn cases() -> Vec<Case> {
+        all(&Ground::without_files(7))
+    }
+
+    #[test]
+    fn addresses_are_unique_and_bases_exist() {
+        let all: Vec<String> = cases().iter().map(Case::address).collect();
+        let unique: HashSet<&String> = all.iter().collect();
+        for address in &all {
+            let same = all.iter().filter(|it| *it == address).count();
+            assert_eq!(same, 1, "{address}");
+        }
+        assert!(unique.len() >= 100, "only {} cases", unique.len());
+        for (at, case) in cases().iter().enumerate() {
+            if let Some(base) = case.needs {
+                let before = all[..at].iter().any(|it| it == base);
+                assert!(
+                    before,
+                    "{} needs {base}, which is not before it",
+                    case.address()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_written_as_documents_sections_and_numbers() {
+        for case in cases() {
+            let address = case.address();
+            let parts: Vec<&str> = address.split('/').collect();
+            let [document, section, number] = parts[..] else {
+                panic!("{address}");
+            };
+            assert!(
+                document
+                    .strip_prefix("rfc")
+                    .is_some_and(|it| it.parse::<u32>().is_ok()),
+                "{address}"
+            );
+            assert!(section.split('.').all(|it| !it.is_empty()), "{address}");
+            assert!(number.parse::<u32>().is_ok(), "{address}");
+            assert!(
+                !case.sends.ends_with('.') && !case.expects.ends_with('.'),
+                "{address}"
+            );
+        }
+    }
+
+    /// `testing/hostile` performs these with its own fixture, which has no memory.
+    #[test]
+    fn tables_that_are_shared_use_no_memory() {
+        let ground = Ground::without_files(7);
+        for case in [headers(&ground), lists(&ground), calls(&ground)].concat() {
+            let plain = case.script[1..]
+                .iter()
+                .all(|it| matches!(it, Step::Send(_) | Step::Expect(_)));
+            assert!(
+                plain && matches!(case.script[0], Step::Connect(_)),
+                "{}",
+                case.address()
+            );
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Performance of many cases, one after the other.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use crate::case::Case;
+use crate::report::{Entry, Report, Verdict};
+use crate::run::{Failed, Server, alive, perform};
+
+/// Selection of cases, and what counts.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Prefixes of addresses. If there are none, all cases are selected.
+    pub only: Vec<String>,
+    /// Whether cases that could exhaust a server are selected.
+    pub hostile: bool,
+}
+
+impl Selection {
+    /// Returns whether a case is selected.
+    #[must_use]
+    pub fn has(&self, case: &Case) -> bool {
+        let address = case.address();
+        (self.hostile || !case.hostile)
+            && (self.only.is_empty() || self.only.iter().any(|it| starts(&address, it)))
+    }
+}
+
+/// Returns whether an address is, or is below, the one that `prefix` names.
+fn starts(address: &str, prefix: &str) -> bool {
+    let prefix = prefix.trim_end_matches('/');
+    let rest = address.strip_prefix(prefix);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+}
+
+/// Judges a server by the selected cases. `each` is called for each case as soon as it has ended; if it
+/// returns false, the rest is not performed, and the report says so.
+pub fn judge(
+    cases: &[Case],
+    selection: &Selection,
+    server: &Server,
+    each: &mut dyn FnMut(&Entry) -> bool,
+) -> Report {
+    let mut report = Report::default();
+    if let Err(failed) = alive(server) {
+        report.untestable = Some(format!("NULL over RPC-over-RDMA version 1: {failed}"));
+        return report;
+    }
+    let selected: Vec<&Case> = cases.iter().filter(|case| selection.has(case)).collect();
+    let mut failed: HashSet<String> = HashSet::new();
+    // Bases that are not selected are performed silently where a selected case depends on them.
+    let mut bases: HashMap<&str, bool> = HashMap::new();
+    for case in selected {
+        let address = case.address();
+        if let Some(base) = case.needs {
+            let passed = match failed.contains(base) {
+                true => false,
+                false if report.entries.iter().any(|it| it.address == base) => true,
+                false => *bases.entry(base).or_insert_with(|| {
+                    let base = cases.iter().find(|it| it.address() == base);
+                    base.is_none_or(|it| perform(it, server).result.is_ok())
+                }),
+            };
+            if !passed {
+                failed.insert(address);
+                let verdict = Verdict::NotTested(format!("{base} failed"));
+                let entry = Entry::new(case, verdict, 0.0, Vec::new());
+                let goes_on = each(&entry);
+                report.entries.push(entry);
+                if !goes_on {
+                    break;
+                }
+                continue;
+            }
+        }
+        let started = Instant::now();
+        let performed = perform(case, server);
+        let seconds = started.elapsed().as_secs_f64();
+        let verdict = match performed.result {
+            Ok(()) => Verdict::Passed,
+            Err(Failed::NotApplicable(why)) => Verdict::NotApplicable(why),
+            Err(Failed::Deviation(what) | Failed::Unreachable(what)) => Verdict::Failed(what),
+        };
+        let is_bad = matches!(verdict, Verdict::Failed(_));
+        let entry = Entry::new(case, verdict, seconds, performed.exchange);
+        let goes_on = each(&entry);
+        report.entries.push(entry);
+        if is_bad {
+            failed.insert(address.clone());
+        }
+        if is_bad || case.hostile {
+            if let Err(gone) = alive(server) {
+                report.lost = Some(format!(
+                    "after {address}, the server does not answer any more: {gone}"
+                ));
+                break;
+            }
+        }
+        if !goes_on {
+            break;
+        }
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_a_part_of_an_address_ends() {
+        assert!(starts("rfc8166/4.5.2/12", "rfc8166"));
+        assert!(starts("rfc8166/4.5.2/12", "rfc8166/4"));
+        assert!(starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/"));
+        assert!(starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/12"));
+        assert!(!starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/1"));
+        assert!(!starts("rfc8166/4.5.2/12", "rfc81"));
+    }
+}

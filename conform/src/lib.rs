@@ -1,0 +1,24 @@
+//! A judge for servers of RPC-over-RDMA, of any make.
+//!
+//! A *case* ([`case::Case`]) is data: an address (`rfc8166/4.5.2/3`), a level, one sentence of what is sent,
+//! one of what must come, and a script of steps: octets that are sent, memory that is offered, and
+//! expectations. [`cases`] has the tables, [`run`] performs one case over iWARP on a TCP connection of its
+//! own, [`judge`] performs many, and [`report`] has what they found. [`wire`] encodes messages from the
+//! figures of the specifications, and shares nothing with the codecs of the product: an error in one of
+//! those would be repeated.
+//!
+//! No case connects to any address but the one in its [`case::Ground`]. Only NFSv3 procedures are called,
+//! only on the file and the folder that the ground names.
+
+#![forbid(unsafe_code)]
+
+pub mod case;
+pub mod cases;
+pub mod expect;
+pub mod judge;
+mod memory;
+pub mod peer;
+pub mod report;
+pub mod run;
+pub mod stream;
+pub mod wire;

@@ -1,0 +1,266 @@
+//! What a judgement found, as lines, JSON and JUnit's XML.
+
+use std::fmt::Write;
+
+use crate::case::{Case, Level};
+
+/// The result of one case.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case", tag = "verdict", content = "why")]
+pub enum Verdict {
+    /// All that was expected came, and nothing else.
+    Passed,
+    /// Something else came, or nothing.
+    Failed(String),
+    /// The case says nothing about this server.
+    NotApplicable(String),
+    /// A simpler case of the same rule failed.
+    NotTested(String),
+}
+
+/// One case with its result.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct Entry {
+    /// The address.
+    pub address: String,
+    /// The section that decides.
+    pub section: &'static str,
+    /// The level.
+    pub level: Level,
+    /// What is sent.
+    pub sends: String,
+    /// What must come.
+    pub expects: &'static str,
+    /// The result.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Seconds.
+    pub seconds: f64,
+    /// The messages of a failed case, with their octets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exchange: Vec<String>,
+}
+
+impl Entry {
+    pub(crate) fn new(case: &Case, verdict: Verdict, seconds: f64, exchange: Vec<String>) -> Self {
+        let failed = matches!(verdict, Verdict::Failed(_));
+        Self {
+            address: case.address(),
+            section: case.section,
+            level: case.level,
+            sends: case.sends.clone(),
+            expects: case.expects,
+            verdict,
+            seconds,
+            exchange: if failed { exchange } else { Vec::new() },
+        }
+    }
+}
+
+impl std::fmt::Display for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (address, level) = (&self.address, self.level);
+        let (sends, expects) = (&self.sends, self.expects);
+        match &self.verdict {
+            Verdict::Passed => write!(f, "ok      {address} {level}: {sends}: {expects}"),
+            Verdict::NotApplicable(why) => write!(f, "n/a     {address} {level}: {sends}: {why}"),
+            Verdict::NotTested(why) => write!(f, "skipped {address} {level}: {sends}: {why}"),
+            Verdict::Failed(what) => {
+                let section = self.section;
+                write!(
+                    f,
+                    "FAILED  {address} {level}: {sends}\n          expected: {expects} ({section})\n          {what}"
+                )
+            }
+        }
+    }
+}
+
+/// The results of all cases.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Report {
+    /// The cases, in the order in which they were performed.
+    pub entries: Vec<Entry>,
+    /// Why no case could be performed.
+    pub untestable: Option<String>,
+    /// After which case the server was gone. The cases after that one are missing.
+    pub lost: Option<String>,
+}
+
+/// Numbers of cases by their results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Tally {
+    /// Passed.
+    pub passed: usize,
+    /// Deviations that count.
+    pub deviations: usize,
+    /// Deviations from a SHOULD, which do not count.
+    pub remarks: usize,
+    /// Not applicable.
+    pub not_applicable: usize,
+    /// Not tested.
+    pub not_tested: usize,
+}
+
+impl Report {
+    /// Counts the results. If `strict`, a deviation from a SHOULD counts.
+    #[must_use]
+    pub fn tally(&self, strict: bool) -> Tally {
+        let mut tally = Tally::default();
+        for entry in &self.entries {
+            *match &entry.verdict {
+                Verdict::Passed => &mut tally.passed,
+                Verdict::Failed(_) if counts(entry.level, strict) => &mut tally.deviations,
+                Verdict::Failed(_) => &mut tally.remarks,
+                Verdict::NotApplicable(_) => &mut tally.not_applicable,
+                Verdict::NotTested(_) => &mut tally.not_tested,
+            } += 1;
+        }
+        tally
+    }
+
+    /// Returns the exit status: 0 if nothing deviates, 1 if something does, 2 if nothing could be tested.
+    #[must_use]
+    pub fn status(&self, strict: bool) -> u8 {
+        let tally = self.tally(strict);
+        match () {
+            () if tally.deviations > 0 || self.lost.is_some() => 1,
+            () if self.untestable.is_some() || tally.passed + tally.remarks == 0 => 2,
+            () => 0,
+        }
+    }
+
+    /// Returns the report in the XML of JUnit, as continuous integration reads it.
+    #[must_use]
+    pub fn junit(&self, strict: bool) -> String {
+        let tally = self.tally(strict);
+        let gone = self.untestable.iter().chain(&self.lost);
+        let errors = gone.clone().count();
+        let tests = self.entries.len() + errors;
+        let skipped = tally.not_applicable + tally.not_tested + tally.remarks;
+        let mut out = format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"rpcrdma conform\" tests=\"{tests}\" \
+             failures=\"{}\" errors=\"{errors}\" skipped=\"{skipped}\">\n",
+            tally.deviations
+        );
+        for entry in &self.entries {
+            let (group, _) = entry
+                .address
+                .rsplit_once('/')
+                .unwrap_or((&entry.address, ""));
+            let name = format!("{} {}: {}", entry.address, entry.level, entry.sends);
+            let inner = match &entry.verdict {
+                Verdict::Passed => String::new(),
+                Verdict::NotApplicable(why) | Verdict::NotTested(why) => {
+                    format!("<skipped message=\"{}\"/>", escaped(why))
+                }
+                Verdict::Failed(what) if counts(entry.level, strict) => format!(
+                    "<failure message=\"{}\">{}</failure>",
+                    escaped(&format!("expected {}: {what}", entry.expects)),
+                    escaped(&entry.exchange.join("\n"))
+                ),
+                Verdict::Failed(what) => format!("<skipped message=\"{}\"/>", escaped(what)),
+            };
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                out,
+                "  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">{inner}</testcase>",
+                escaped(group),
+                escaped(&name),
+                entry.seconds
+            );
+        }
+        for what in gone {
+            let what = escaped(what);
+            let _ = writeln!(
+                out,
+                "  <testcase name=\"server\"><error message=\"{what}\"/></testcase>"
+            );
+        }
+        out.push_str("</testsuite>\n");
+        out
+    }
+}
+
+/// Returns whether a deviation of this level counts.
+fn counts(level: Level, strict: bool) -> bool {
+    strict || level != Level::Should
+}
+
+/// Returns text for XML. Characters that XML does not allow become U+FFFD.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push_str("&#10;"),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::case;
+
+    fn entry(level: Level, verdict: Verdict) -> Entry {
+        let case = case(
+            "RFC 8166, 4.5",
+            1,
+            "a <message> & \"more\"",
+            "nothing",
+            Vec::new(),
+        );
+        Entry::new(&case.level(level), verdict, 0.25, vec!["sent 0".into()])
+    }
+
+    fn report(entries: Vec<Entry>) -> Report {
+        Report {
+            entries,
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn a_deviation_from_a_should_counts_only_if_strict() {
+        let failed = || Verdict::Failed("silence".into());
+        let should = report(vec![
+            entry(Level::Should, failed()),
+            entry(Level::Must, Verdict::Passed),
+        ]);
+        assert_eq!((should.status(false), should.status(true)), (0, 1));
+        let must = report(vec![entry(Level::Must, failed())]);
+        assert_eq!(must.status(false), 1);
+        let nothing = report(vec![entry(
+            Level::Must,
+            Verdict::NotApplicable("no".into()),
+        )]);
+        assert_eq!(nothing.status(true), 2);
+        assert_eq!(Report::default().status(false), 2);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_a_deviation() {
+        let mut gone = report(vec![entry(Level::Must, Verdict::Passed)]);
+        gone.lost = Some("gone".into());
+        assert_eq!(gone.status(false), 1);
+        assert!(gone.junit(false).contains("errors=\"1\""));
+    }
+
+    #[test]
+    fn xml_is_escaped() {
+        let xml = report(vec![entry(Level::Must, Verdict::Failed("\u{1}<".into()))]).junit(false);
+        assert!(
+            xml.contains("a &lt;message&gt; &amp; &quot;more&quot;"),
+            "{xml}"
+        );
+        assert!(xml.contains("expected nothing: \u{fffd}&lt;"), "{xml}");
+        assert!(xml.contains("classname=\"rfc8166/4.5\""), "{xml}");
+    }
+}

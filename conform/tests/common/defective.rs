@@ -1,0 +1,210 @@
+//! Defects as other implementations had them in 2026, planted between a client and this project's server.
+//!
+//! The relay passes FPDUs without CRC, and changes or drops some of them. Message sequence numbers are
+//! renumbered after a dropped Send.
+
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy takes for none"
+)]
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use rpcrdma_conform::wire::mpa;
+use rpcrdma_conform::wire::v1::{self, Header, Message};
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// Replies grant no credit (libevpl 76).
+    ZeroGrant,
+    /// A Reply chunk of more than 1 MiB ends the connection (ntirpc 390).
+    LongReplyChunk,
+    /// Data of an inline WRITE is lost from its 8193rd byte on (ntirpc 387).
+    InlineCut,
+    /// A call that was seen before is not answered (chimera 1368).
+    LostReply,
+    /// As many credits are granted as the client asks for.
+    UnclampedGrant,
+    /// Returned Write chunks have the lengths that were offered.
+    OfferedLengths,
+    /// RDMA Writes are rounded up to a multiple of four.
+    Padding,
+    /// ERR_CHUNK is never sent.
+    NoErrChunk,
+}
+
+/// State of all connections.
+#[derive(Default)]
+struct Shared {
+    /// The XIDs of RPC calls with credentials and their first words, which were seen.
+    seen: HashSet<Vec<u8>>,
+    /// The last call's credits and Write list, by which its reply is changed.
+    calls: Vec<Header>,
+}
+
+/// Starts a relay to `server` with this defect, and returns its address. It lives as long as the process.
+pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let shared = Arc::new(Mutex::new(Shared::default()));
+    std::thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let upstream = TcpStream::connect(server).unwrap();
+            for stream in [&client, &upstream] {
+                stream.set_nodelay(true).unwrap();
+            }
+            let directions = [
+                (
+                    client.try_clone().unwrap(),
+                    upstream.try_clone().unwrap(),
+                    true,
+                ),
+                (upstream, client, false),
+            ];
+            for (from, to, is_call) in directions {
+                let relay = Relay {
+                    defect,
+                    is_call,
+                    dropped: 0,
+                    shared: Arc::clone(&shared),
+                };
+                std::thread::spawn(move || relay.pass(from, to));
+            }
+        }
+    });
+    address
+}
+
+/// One direction of one connection.
+struct Relay {
+    defect: Defect,
+    is_call: bool,
+    /// Sends that were dropped.
+    dropped: u32,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Relay {
+    fn pass(mut self, mut from: TcpStream, mut to: TcpStream) {
+        // An error is the end of one of the two connections, and ends the other one.
+        drop(self.pass_all(&mut from, &mut to));
+        for stream in [from, to] {
+            drop(stream.shutdown(std::net::Shutdown::Both));
+        }
+    }
+
+    fn pass_all(&mut self, from: &mut TcpStream, to: &mut TcpStream) -> std::io::Result<()> {
+        let mut frame = [0; 20];
+        from.read_exact(&mut frame)?;
+        let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
+        from.read_exact(&mut private)?;
+        to.write_all(&[&frame[..], &private].concat())?;
+        loop {
+            let mut length = [0; 2];
+            from.read_exact(&mut length)?;
+            let length = usize::from(u16::from_be_bytes(length));
+            let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
+            from.read_exact(&mut ulpdu)?;
+            ulpdu.truncate(length);
+            match self.changed(ulpdu) {
+                Some(ulpdu) => to.write_all(&mpa::fpdu(&ulpdu, false))?,
+                None if self.defect == Defect::LongReplyChunk => return Ok(()),
+                None => self.dropped += 1,
+            }
+        }
+    }
+
+    /// Returns the ULPDU that is passed on, if any.
+    fn changed(&mut self, mut ulpdu: Vec<u8>) -> Option<Vec<u8>> {
+        const UNTAGGED: usize = 18;
+        let (is_tagged, opcode) = (ulpdu[0] & 0x80 != 0, ulpdu[1] & 0x0f);
+        if is_tagged {
+            if self.defect == Defect::Padding && opcode == 0 {
+                ulpdu.resize(14 + (ulpdu.len() - 14).next_multiple_of(4), 0);
+            }
+            return Some(ulpdu);
+        }
+        let is_send = matches!(opcode, 3 | 4);
+        if !is_send || ulpdu.len() < UNTAGGED {
+            return Some(ulpdu);
+        }
+        let msn = u32::from_be_bytes(ulpdu[10..14].try_into().unwrap());
+        ulpdu[10..14].copy_from_slice(&(msn - self.dropped).to_be_bytes());
+        let message = ulpdu.split_off(UNTAGGED);
+        let message = match self.is_call {
+            true => self.call(message)?,
+            false => self.reply(message)?,
+        };
+        ulpdu.extend(message);
+        Some(ulpdu)
+    }
+
+    fn call(&self, mut message: Vec<u8>) -> Option<Vec<u8>> {
+        let Some(Message::Rpc(header, payload)) = v1::parse(&message) else {
+            return Some(message);
+        };
+        let mut shared = self.shared.lock().unwrap();
+        shared.calls.push(header.clone());
+        let reply_room: u64 = header
+            .reply
+            .iter()
+            .flatten()
+            .map(|it| u64::from(it.length))
+            .sum();
+        match self.defect {
+            Defect::LongReplyChunk if reply_room > 1 << 20 => None,
+            // Every procedure but NULL, which the judge repeats with the same XID on each connection.
+            Defect::LostReply if payload.get(20..24).is_some_and(|it| it != [0; 4]) => {
+                shared.seen.insert(message.clone()).then_some(message)
+            }
+            Defect::InlineCut
+                if header.reads.is_empty() && payload.get(20..24) == Some(&[0, 0, 0, 7]) =>
+            {
+                let before_data = message.len() - payload.len() + args_end(&payload);
+                if let Some(lost) = message.get_mut(before_data + 8192..) {
+                    lost.fill(0);
+                }
+                Some(message)
+            }
+            _ => Some(message),
+        }
+    }
+
+    fn reply(&self, mut message: Vec<u8>) -> Option<Vec<u8>> {
+        let parsed = v1::parse(&message)?;
+        let shared = self.shared.lock().unwrap();
+        let xid = u32::from_be_bytes(message[..4].try_into().unwrap());
+        let call = shared.calls.iter().rev().find(|call| call.xid == xid);
+        match (self.defect, parsed) {
+            (Defect::ZeroGrant, _) => message[8..12].fill(0),
+            (Defect::UnclampedGrant, Message::Rpc(..)) => {
+                message[8..12].copy_from_slice(&call?.credits.to_be_bytes());
+            }
+            (Defect::NoErrChunk, Message::Error(_, _, words)) if words == [v1::ERR_CHUNK] => {
+                return None;
+            }
+            (Defect::OfferedLengths, Message::Rpc(header, payload)) => {
+                let writes = call?.writes.clone();
+                message = Header { writes, ..header }.with(&payload);
+            }
+            _ => {}
+        }
+        Some(message)
+    }
+}
+
+/// Returns where the data of a WRITE begins in its RPC message.
+fn args_end(payload: &[u8]) -> usize {
+    let word = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap()) as usize;
+    // Credential, verifier, file handle; then offset, count, stable and the length of the data.
+    let mut at = 24;
+    for _ in 0..2 {
+        at += 8 + word(at + 4).next_multiple_of(4);
+    }
+    at + 4 + word(at).next_multiple_of(4) + 20
+}

@@ -1,0 +1,91 @@
+//! Planted defects are found, each by cases of the right section, and by few.
+
+mod common;
+#[path = "common/defective.rs"]
+mod defective;
+
+use std::time::Duration;
+
+use rpcrdma_conform::cases;
+use rpcrdma_conform::judge::{Selection, judge};
+use rpcrdma_conform::report::Verdict;
+use rpcrdma_conform::run::Server;
+
+use common::Served;
+use defective::Defect;
+
+/// The wait for a message that a defect swallows, and longer than any other takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Judges a server with this defect, and returns the addresses of the cases that fail.
+fn found(defect: Defect) -> Vec<String> {
+    let served = Served::start(65_536);
+    let address = defective::start(served.address, defect);
+    let ground = served.ground();
+    let server = Server {
+        address,
+        patience: PATIENCE,
+    };
+    let cases = cases::all(&ground);
+    let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
+    assert_eq!(report.untestable, None, "{defect:?}");
+    assert_eq!(report.lost, None, "{defect:?}");
+    let failed = report
+        .entries
+        .into_iter()
+        .filter(|it| matches!(it.verdict, Verdict::Failed(_)));
+    failed.map(|it| it.address).collect()
+}
+
+/// Checks that the first case that finds a defect is this one, and that at most ten do.
+fn is_found(defect: Defect, address: &str) {
+    let failed = found(defect);
+    println!("{defect:?}: {failed:?}");
+    assert!(
+        failed.iter().any(|it| it == address),
+        "{defect:?}: {failed:?}"
+    );
+    assert!(failed.len() <= 10, "{defect:?}: {failed:?}");
+    let section = address.rsplit_once('/').unwrap().0;
+    assert!(failed[0].starts_with(section), "{defect:?}: {failed:?}");
+}
+
+#[test]
+fn a_zero_grant() {
+    is_found(Defect::ZeroGrant, "rfc8166/3.3.1/1");
+}
+
+#[test]
+fn a_grant_that_is_never_clamped() {
+    is_found(Defect::UnclampedGrant, "rfc8166/3.3.1/2");
+}
+
+#[test]
+fn a_reply_chunk_longer_than_1_mib() {
+    is_found(Defect::LongReplyChunk, "rfc8166/4.3.3/2");
+}
+
+#[test]
+fn inline_data_cut_at_8_kib() {
+    is_found(Defect::InlineCut, "rfc8166/3.5.1/5");
+}
+
+#[test]
+fn a_lost_reply_on_replay() {
+    is_found(Defect::LostReply, "rfc1813/4.5/2");
+}
+
+#[test]
+fn returned_lengths_as_offered() {
+    is_found(Defect::OfferedLengths, "rfc8166/3.4.6/10");
+}
+
+#[test]
+fn padding_written_into_a_write_chunk() {
+    is_found(Defect::Padding, "rfc8166/3.4.6.2/1");
+}
+
+#[test]
+fn a_missing_err_chunk() {
+    is_found(Defect::NoErrChunk, "rfc8166/4.5.2/1");
+}
