@@ -50,6 +50,7 @@ mod args;
 mod capture;
 mod client_capture;
 mod compare;
+mod conform;
 mod devices;
 mod explain;
 mod files;
@@ -233,6 +234,7 @@ impl Program {
             Command::Explain(args) => explain::run(args, catalog),
             Command::Ladder(args) => ladder::run(args),
             Command::Lint(args) => lint::run(args),
+            Command::Conform(args) => conform::run(args, catalog),
             Command::Sim(args) => sim::run(args, catalog, &program_name(words)),
             Command::Serve(args) => serve::run(args, catalog),
             Command::Gateway(args) => gateway::run(args, catalog),

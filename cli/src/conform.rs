@@ -1,0 +1,240 @@
+//! The `conform` command: a judgement of a server of any make.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nfs_binding::client::{Follow, NfsError, NfsUrl};
+use nfs_binding::proto::{FileHandle, SetAttributes};
+use nfs_copy::CopyOptions;
+use rpcrdma_conform::case::Ground;
+use rpcrdma_conform::cases;
+use rpcrdma_conform::judge::{Selection, judge};
+use rpcrdma_conform::report::{Entry, Report};
+use rpcrdma_conform::run::Server;
+use rpcrdma_setup::access::Mounted;
+use rpcrdma_setup::catalog::Catalog;
+use rpcrdma_setup::device::DeviceName;
+use rpcrdma_setup::mount_options::Proto;
+use rpcrdma_setup::units::count;
+use rpcrdma_setup::{Context, Failure};
+
+use crate::args::ConformArgs;
+use crate::interrupt::Interruptible;
+use crate::output;
+
+/// The exit status if the server could not be tested.
+const UNTESTABLE: u8 = 2;
+
+/// Judges a server.
+///
+/// # Errors
+/// The server deviates, or cannot be tested.
+pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> {
+    let selection = Selection {
+        only: args.only.clone(),
+        hostile: args.hostile,
+    };
+    let known = cases::all(&Ground::without_files(1));
+    let selected = known.iter().filter(|case| selection.has(case)).count();
+    if selected == 0 {
+        let text = format!(
+            "--only {}: no case has such an address (--list has all)",
+            args.only.join(" --only ")
+        );
+        return Err(Failure::Usage(text));
+    }
+    let Some(url) = args.url.as_ref().filter(|_| !args.list) else {
+        for case in known.iter().filter(|case| selection.has(case)) {
+            let (address, level) = (case.address(), case.level);
+            output::line(format_args!(
+                "{address} {level}: {}: {}",
+                case.sends, case.expects
+            ))?;
+        }
+        return Ok(());
+    };
+    if args.timeout.0.is_zero() {
+        return Err(Failure::usage("--timeout 0: nothing comes in no time"));
+    }
+    let url: NfsUrl = url.parse().map_err(Failure::work).map_err(untestable)?;
+    let interruptible = Interruptible::new()?;
+    let (report, removed) =
+        judged(args, catalog, &selection, &url, &interruptible).map_err(untestable)?;
+    written(args, &report)?;
+    summary(args, &url, &report)?;
+    if interruptible.interrupt().is_set() {
+        return Err(interruptible.failure(url));
+    }
+    removed?;
+    match report.status(args.strict) {
+        0 => Ok(()),
+        status => Err(Failure::Told(status)),
+    }
+}
+
+/// Reports a failure that kept the server from being tested.
+fn untestable(failure: Failure) -> Failure {
+    match failure {
+        Failure::Work(_) | Failure::Usage(_) => {
+            output::complain(&failure);
+            Failure::Told(UNTESTABLE)
+        }
+        other => other,
+    }
+}
+
+/// Performs the cases in a folder of their own. Also returns whether the folder was removed.
+fn judged(
+    args: &ConformArgs,
+    catalog: &Catalog,
+    selection: &Selection,
+    url: &NfsUrl,
+    interruptible: &Interruptible,
+) -> Result<(Report, Result<(), Failure>), Failure> {
+    let access = args.mount.access(catalog)?;
+    if access.mount.proto != Proto::Rdma || access.device.name != DeviceName::Iwarp {
+        let text =
+            "conform needs proto=rdma and device=iwarp: it sends messages that no driver would";
+        return Err(Failure::usage(text));
+    }
+    let port = access.mount.nfs_port(url.port);
+    let address = address(&url.server, port)?;
+    let mounted = access.mount(url)?;
+    let folder = Folder::create(&mounted).context(url)?;
+    let user = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let handle = |handle: FileHandle| handle.as_bytes().to_vec();
+    let ground = Ground::new(
+        handle(folder.folder),
+        handle(folder.file),
+        user,
+        first_xid(),
+    );
+    let server = Server {
+        address,
+        patience: args.timeout.0,
+    };
+    let mut shown = Ok(());
+    let interrupt = interruptible.interrupt();
+    let mut each = |entry: &Entry| {
+        if !output::is_quiet() {
+            shown = output::line(entry);
+        }
+        shown.is_ok() && !interrupt.is_set()
+    };
+    let report = judge(&cases::all(&ground), selection, &server, &mut each);
+    let removed = folder.remove(&mounted);
+    shown?;
+    Ok((report, removed))
+}
+
+/// Returns the address of the server: the only one that cases connect to.
+fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
+    let mut addresses = (host, port).to_socket_addrs().context(host)?;
+    addresses
+        .next()
+        .ok_or_else(|| Failure::Work(format!("{host}: no address")))
+}
+
+/// Returns an XID that a server with a reply cache is unlikely to have seen from here.
+fn first_xid() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(1, |now| now.subsec_nanos() ^ now.as_secs() as u32)
+}
+
+/// Writes the reports that options ask for.
+fn written(args: &ConformArgs, report: &Report) -> Result<(), Failure> {
+    let write = |path: &Path, text: String| std::fs::write(path, text).context(path.display());
+    if let Some(path) = &args.junit {
+        write(path, report.junit(args.strict))?;
+    }
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(report).map_err(Failure::work)?;
+        write(path, text + "\n")?;
+    }
+    Ok(())
+}
+
+fn summary(args: &ConformArgs, url: &NfsUrl, report: &Report) -> Result<(), Failure> {
+    let tally = report.tally(args.strict);
+    if let Some(why) = &report.untestable {
+        output::complain(format_args!("{url}: {why}"));
+    }
+    if let Some(lost) = &report.lost {
+        output::complain(format_args!("{url}: {lost}"));
+    }
+    let number = |of: usize, one, many| count(of as u64, one, many);
+    let mut text = format!(
+        "{url}: {} passed, {}",
+        number(tally.passed, "case", "cases"),
+        number(tally.deviations, "deviation", "deviations")
+    );
+    for (of, what) in [
+        (tally.remarks, "from a SHOULD (--strict counts them)"),
+        (tally.not_applicable, "not applicable"),
+        (tally.not_tested, "skipped, as a simpler case failed"),
+    ] {
+        if of > 0 {
+            text.push_str(&format!(", {of} {what}"));
+        }
+    }
+    output::line(text)
+}
+
+/// The folder of the cases, with their file.
+struct Folder {
+    path: Vec<u8>,
+    folder: FileHandle,
+    file: FileHandle,
+}
+
+impl Folder {
+    fn create(mounted: &Mounted) -> Result<Self, NfsError> {
+        // A folder that exists is somebody else's.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = now.map_or(0, |now| now.as_nanos());
+        let name = format!(".rpcrdma-conform-{}-{nanos:x}", std::process::id()).into_bytes();
+        let path = [&mounted.path[..], b"/", &name].concat();
+        let with_mode = |mode| SetAttributes {
+            mode: Some(mode),
+            ..SetAttributes::default()
+        };
+        let mount = &mounted.mount;
+        mounted.reached.runtime.block_on(async {
+            let parent = mount.resolve(&mounted.path, Follow::Yes).await?.handle;
+            let made = mount.mkdir(parent, &name, with_mode(0o700), &path).await?;
+            let folder = made.handle;
+            let file = mount
+                .create_new(folder, b"file", with_mode(0o600), &path)
+                .await;
+            let file = match file {
+                Ok(file) => file.handle,
+                Err(error) => {
+                    // The first error is the one to report.
+                    drop(mount.rmdir(parent, &name, &path).await);
+                    return Err(error);
+                }
+            };
+            Ok(Self { path, folder, file })
+        })
+    }
+
+    fn remove(self, mounted: &Mounted) -> Result<(), Failure> {
+        let options = CopyOptions::default();
+        let mut progress = |_: &_| {};
+        let removing = nfs_copy::remove(&mounted.mount, &self.path, &options, &mut progress);
+        let report = mounted.reached.runtime.block_on(removing);
+        match report.problems.first() {
+            None => Ok(()),
+            Some(problem) => {
+                let path = String::from_utf8_lossy(&self.path).into_owned();
+                Err(Failure::Work(format!(
+                    "{path} could not be removed: {problem}"
+                )))
+            }
+        }
+    }
+}
