@@ -1,6 +1,11 @@
 //! Tests of the first Ctrl-C while a command still connects: it ends the command at once, by its signal, and leaves
 //! nothing behind.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy takes helpers of tests for no tests"
+)]
+
 mod common;
 
 use std::fs;

@@ -88,13 +88,13 @@ pub fn judge(
         if is_bad {
             failed.insert(address.clone());
         }
-        if is_bad || case.hostile {
-            if let Err(gone) = alive(server) {
-                report.lost = Some(format!(
-                    "after {address}, the server does not answer any more: {gone}"
-                ));
-                break;
-            }
+        if (is_bad || case.hostile)
+            && let Err(gone) = alive(server)
+        {
+            report.lost = Some(format!(
+                "after {address}, the server does not answer any more: {gone}"
+            ));
+            break;
         }
         if !goes_on {
             break;

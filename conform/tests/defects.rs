@@ -1,5 +1,10 @@
 //! Planted defects are found, each by cases of the right section, and by few.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy takes helpers of tests for no tests"
+)]
+
 mod common;
 #[path = "common/defective.rs"]
 mod defective;
@@ -40,7 +45,6 @@ fn found(defect: Defect) -> Vec<String> {
 /// Checks that the first case that finds a defect is this one, and that at most ten do.
 fn is_found(defect: Defect, address: &str) {
     let failed = found(defect);
-    println!("{defect:?}: {failed:?}");
     assert!(
         failed.iter().any(|it| it == address),
         "{defect:?}: {failed:?}"

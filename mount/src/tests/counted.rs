@@ -90,7 +90,7 @@ fn names_and_attributes_are_counted_by_whether_the_server_was_asked() {
 #[test]
 fn without_a_cache_of_attributes_a_lookup_is_one_call() {
     let mut fixture = fixture();
-    fixture.options().attributes = crate::AttributeTimes::NONE;
+    fixture.options().attributes = AttributeTimes::NONE;
     let (ino, file) = fixture.create(b"f");
     fixture.close(file).unwrap();
     assert_eq!(fixture.find(b"f"), Some(ino));

@@ -1,5 +1,7 @@
 //! See MUSTS.md of this crate for the tests that are named after sections.
 
+use std::cmp::Reverse;
+
 use bytes::Bytes;
 use onc_rpc::{BulkItem, Message, Position, Segments};
 use quickcheck::{Gen, QuickCheck};
@@ -54,7 +56,7 @@ fn assert_reduced(message: &Message, out: &Out, max_items: usize) {
     assert_eq!(message.gather(|_| true).concat(), out.bytes, "the stream");
     let eligible = out.items.iter().filter(|item| !item.is_empty());
     let mut expected: Vec<_> = eligible.take(MAX_ITEMS).cloned().collect();
-    expected.sort_by_key(|item| std::cmp::Reverse(item.len()));
+    expected.sort_by_key(|item| Reverse(item.len()));
     expected.truncate(max_items);
     expected.sort_by_key(|item| item.start);
     let found = message.items().iter().map(|item| match item.position {
