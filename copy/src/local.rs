@@ -122,6 +122,8 @@ impl LocalDir {
 
     /// Returns the path of an entry, for messages.
     pub(super) fn path(&self, name: &[u8]) -> PathBuf {
+        // The root of a copy is entered as `NAME/.`, which follows a symbolic link.
+        let name = name.strip_suffix(b"/.").unwrap_or(name);
         let name = Path::new(OsStr::from_bytes(name));
         match self.0.path == Path::new(".") {
             // A user who copies to `.` reads `name`, and not `./name`.
