@@ -52,7 +52,6 @@ mod budget;
 mod descriptors;
 mod get;
 mod get_file;
-mod interrupt;
 mod ledger;
 mod links;
 mod local;
@@ -76,10 +75,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 pub use get::get;
-pub use interrupt::Interrupt;
 pub use put::{put, put_all};
 pub use put_stream::put_stream;
 pub use remove::remove;
+pub use rpc_transport::Interrupt;
 
 use nfs_binding::client::{DisplayPath, NfsError};
 use nfs_binding::escape::escape;

@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use nfs_binding::client::{Mount, NfsError, NfsUrl};
 use nfs_binding::proto::{MAX_DATA, Status};
-use nfs_copy::Interrupt;
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
 use rdma::middleware::Shaper;
@@ -25,8 +24,8 @@ use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaOptions, Version,
 };
 use rpc_transport::{
-    CallError, Client, ClientLoops, ClientOptions, ClientTransport, Retry, Runtime, TcpClient,
-    TcpOptions,
+    CallError, Client, ClientLoops, ClientOptions, ClientTransport, Interrupt, Retry, Runtime,
+    TcpClient, TcpOptions,
 };
 use rpcrdma_host::CongestionControl;
 use rpcrdma_programs::callbacks::Answers;

@@ -1,13 +1,13 @@
-//! Interrupting a copy.
+//! Interrupting what a client does: connecting, a copy, a load.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// A handle that gracefully ends the copies and removals that were started with it: unfinished
-/// local files are removed, and unfinished files on the server are reported. It works from any
-/// thread; clones refer to the same handle.
+/// A handle that gracefully ends the operations that were started with it, such as a connection that
+/// is being established, or copies: each has its own way to leave nothing unfinished. It works from
+/// any thread; clones refer to the same handle.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
     inner: Arc<Inner>,
