@@ -11,9 +11,9 @@ use super::files::MountArgs;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (MUST, SHOULD or
-robustness), one sentence of what is sent, and one of what must come. It has a connection of its own,
-over iWARP, and the server is tested in version 1. The export must be writable: a folder is made in
-it, and removed at the end. A case whose rule a simpler one found broken already is skipped.
+robustness), one sentence of what is sent, and one of what must come. It has a connection of its
+own, over iWARP, and the server is tested in version 1. The export must be writable: a folder is
+made in it, and removed at the end. A case whose rule a simpler one found broken already is skipped.
 
 Exit status: 0 if the server passes, 1 if it deviates, 2 if it could not be tested.
 

@@ -117,6 +117,8 @@ pub(super) struct Link {
     pub(super) asked_again: bool,
     /// The first error of a work request other than "flushed".
     pub(super) failure: Option<WorkError>,
+    /// Whether an invalidation has failed, so that the memory of calls may be in reach of the peer.
+    unfenced: bool,
     progress: Progress,
     traffic: Traffic,
     /// The time at which the earliest timer for the connection's time-outs expires.
@@ -156,6 +158,7 @@ impl Link {
             phase: LinkPhase::Active(Reached::Connecting),
             asked_again: false,
             failure: None,
+            unfenced: false,
             progress: Progress::default(),
             traffic: Traffic::default(),
             timer: None,
@@ -396,6 +399,12 @@ impl<E: CallEvent> Driver<E> {
         let Some(link) = self.links.get_mut(&qp) else {
             return;
         };
+        if link.unfenced {
+            // The calls are over without replies (RFC 8166, section 4.5.4): a device that cannot invalidate a
+            // handle is not believed to have invalidated it with the connection.
+            while link.connection.poll_action(link.queue.room()).is_some() {}
+            return;
+        }
         if !matches!(link.phase.closing(), Some(Closing::Failed(_))) {
             return;
         }
@@ -730,11 +739,12 @@ fn work_done(
             link.connection.handle(now, Event::ReadDone { id, sink });
         }
         (Ok(_), _) => {}
-        (Err(failed), _) => {
+        (Err(failed), done) => {
             tracing::debug!(qp = link.queue.qp().0, error = %failed.error, "work failed");
             // Flushed requests are a consequence, not a cause.
             if failed.error != WorkError::Flushed {
                 link.failure.get_or_insert(failed.error);
+                link.unfenced |= matches!(done, Done::Work(WorkContext::Invalidation(..)));
             }
         }
     }
