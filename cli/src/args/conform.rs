@@ -18,7 +18,7 @@ made in it, and removed at the end. A case whose rule a simpler one found broken
 Exit status: 0 if the server passes, 1 if it deviates, 2 if it could not be tested.
 
   rpcrdma conform nfs://server/export                       all cases
-  rpcrdma conform --list --only rfc8166/4.5                 what those of one section send and expect
+  rpcrdma conform --list --only rfc8166/4.5                 what those of a section send and expect
   rpcrdma conform --only rfc8166/3.4 --json report.json nfs://server/export")]
 pub(crate) struct ConformArgs {
     /// Export of the server under test, or a folder in it, as nfs://SERVER[:PORT]/PATH
