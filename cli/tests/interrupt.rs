@@ -148,7 +148,7 @@ fn the_first_interrupt_ends_a_command_that_connects() {
     }
 }
 
-/// What `load` has made on one server is removed when it is interrupted while it connects to another one.
+/// Folders that `load` has made on one server are removed if it is interrupted while it connects to another one.
 #[test]
 fn nothing_is_left_on_the_server_that_was_reached() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a judgement found, as lines, JSON and JUnit's XML.
+//! Findings of a judgement, as lines, JSON and JUnit's XML.
 
 use std::fmt::Write;
 
@@ -27,9 +27,9 @@ pub struct Entry {
     pub section: &'static str,
     /// The level.
     pub level: Level,
-    /// What is sent.
+    /// A sentence on what is sent.
     pub sends: String,
-    /// What must come.
+    /// A sentence on what must come.
     pub expects: &'static str,
     /// The result.
     #[serde(flatten)]

@@ -64,7 +64,7 @@ pub fn perform(case: &Case, server: &Server) -> Performed {
 /// Returns whether the server accepts a connection and answers a NULL call.
 ///
 /// # Errors
-/// What happens instead.
+/// The server does otherwise, or is not there.
 pub fn alive(server: &Server) -> Result<(), Failed> {
     let script = [Step::Connect(mpa::PRIVATE_DATA.to_vec())];
     Play::new(server).whole(&script, End::Lives)

@@ -14,7 +14,7 @@ use crate::Action;
 pub(crate) struct Given {
     /// The number of messages that the driver has taken.
     taken: u64,
-    /// Those calls and replies, in order, with the number of the last message of each.
+    /// Calls and replies that wait, in order, with the number of the last message of each.
     last: VecDeque<(u64, Direction, u32)>,
     /// The number of the first of them that are known to wait for room.
     told: usize,

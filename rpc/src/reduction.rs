@@ -42,7 +42,7 @@ pub struct Reduction<'m> {
 struct Found<'m> {
     /// Offset of its first byte in the whole stream.
     position: u32,
-    /// The same offset in the payload as it was received.
+    /// Offset in the payload as it was received.
     payload_at: u64,
     len: u32,
     /// The item in which it was received.

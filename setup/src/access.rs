@@ -125,7 +125,7 @@ pub struct Access {
     pub give_up_after: Option<Duration>,
     /// The observer of calls, if they are traced.
     pub trace: Option<Trace>,
-    /// What ends connecting early, with [`Failure::Interrupted`], for a command that has something to put in
+    /// The handle that ends connecting early, with [`Failure::Interrupted`], for a command that has something to put in
     /// order first. `None`: nothing does, and a signal ends the process.
     pub interrupt: Option<Interrupt>,
 }

@@ -8,14 +8,14 @@ pub struct MountOption {
     pub name: &'static str,
     /// The values that it takes; words in capitals stand for what the user chooses. Empty: none.
     pub value: &'static str,
-    /// What it does, as sentences.
+    /// Sentences on the effect.
     pub help: &'static str,
 }
 
 /// Mount options about one thing.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionGroup {
-    /// What they are about.
+    /// The subject of the options.
     pub heading: &'static str,
     /// Whether they are about mounted exports, and have no effect on commands that copy or list files.
     pub of_mounts: bool,

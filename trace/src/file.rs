@@ -28,7 +28,7 @@ const WRITE: usize = 256 << 10;
 /// The number of bits of the number of a random sequence.
 const SEQUENCE_BITS: u32 = 24;
 
-/// What a file is about.
+/// Description of a file.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The process, as the viewer names it.
@@ -82,7 +82,7 @@ struct Tracks {
 struct Writer {
     file: File,
     options: Options,
-    /// What is added to a time, nanoseconds.
+    /// Nanoseconds that are added to a time.
     offset: u64,
     written: u64,
     packets: Packets,

@@ -36,7 +36,7 @@ pub(super) struct Job {
     pub(super) connections: u32,
     /// Calls in flight on each connection.
     pub(super) in_flight: u32,
-    /// What ends connecting.
+    /// The handle that ends connecting.
     pub(super) interrupt: Interrupt,
 }
 

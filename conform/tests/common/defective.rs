@@ -28,7 +28,7 @@ pub enum Defect {
     InlineCut,
     /// A call that was seen before is not answered (chimera 1368).
     LostReply,
-    /// As many credits are granted as the client asks for.
+    /// Every request for credits is granted whole.
     UnclampedGrant,
     /// Returned Write chunks have the lengths that were offered.
     OfferedLengths,
