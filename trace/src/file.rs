@@ -45,10 +45,10 @@ pub struct Options {
 /// The reason why a file has an end before the calls.
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
-    /// It has its maximum length.
+    /// The file has its maximum length.
     #[error("stopped: the file has reached its maximum length")]
     Full,
-    /// It could not be written.
+    /// The file could not be written.
     #[error("stopped: {0}")]
     Failed(#[from] io::Error),
 }
@@ -128,7 +128,7 @@ impl TraceFile {
     /// Creates the file.
     ///
     /// # Errors
-    /// It exists, or cannot be created.
+    /// The file exists, or cannot be created.
     pub fn create(path: &Path, options: Options) -> io::Result<Self> {
         // Addresses and names of procedures are nobody else's business.
         let mut new = OpenOptions::new();
