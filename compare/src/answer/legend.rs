@@ -64,14 +64,24 @@ fn like_v1(pairs: &[Pair<'_>]) -> Option<String> {
     let mut names: Vec<&str> = left_out.iter().map(|row| row.conveyance).collect();
     names.sort_unstable();
     names.dedup();
+    let of_which = names.into_iter().map(|name| {
+        let rows = left_out.iter().filter(|row| row.conveyance == name);
+        let operations = rows.map(|row| {
+            format!("{} {}", table::op(row), table::size(row))
+                .trim_end()
+                .to_owned()
+        });
+        format!("{name} ({})", operations.collect::<Vec<_>>().join(", "))
+    });
+    let of_which: Vec<String> = of_which.collect();
     let ratios = || left_out.iter().filter_map(|row| row.baseline_ratio);
     let (least, most) = (
         ratios().min_by(f64::total_cmp)?,
         ratios().max_by(f64::total_cmp)?,
     );
     Some(format!(
-        "Left out: {}, with the same messages as {} ({least:.2} to {most:.2} times as long).",
-        names.join(", "),
+        "Left out: {}, with the same messages as {} and {least:.2} to {most:.2} times as long.",
+        of_which.join(", "),
         pairs.first()?.v1.conveyance
     ))
 }

@@ -291,7 +291,7 @@ fn rows_that_tell_nothing_new_are_summed_up() {
     assert_eq!(table(&rows).unwrap().lines().count(), 4);
     assert_eq!(
         legend(&rows)[1],
-        "Left out: v1-long, v2-cont, with the same messages as v1-inv (0.98 to 1.03 times as long)."
+        "Left out: v1-long (write 8 KiB), v2-cont (write 8 KiB), with the same messages as v1-inv and 0.98 to 1.03 times as long."
     );
     assert!(!legend(&all_ways()).concat().contains("Left out"));
 }

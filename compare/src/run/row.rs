@@ -347,6 +347,20 @@ pub(crate) fn remark(rows: &[RunRow]) -> Option<String> {
     })
 }
 
+/// Returns the round trips of two rows in words; with those of the rounds, unless all rounds of one waited for fewer
+/// than any of the other.
+fn trips_beside(row: &RunRow, v1: &RunRow) -> Option<String> {
+    let known = |row: &RunRow| Some((row.round_trips?, row.round_trips_min?, row.round_trips_max?));
+    let ((own, least, most), (v1, v1_least, v1_most)) = (known(row)?, known(v1)?);
+    Some(match most < v1_least || v1_most < least {
+        true => format!(". It waits for {own:.0} round trips instead of {v1:.0}"),
+        false => format!(
+            ". It waits for {own:.0} round trips ({least:.0} to {most:.0}) instead of {v1:.0} ({v1_least:.0} to \
+             {v1_most:.0}), which the rounds do not tell apart"
+        ),
+    })
+}
+
 fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
     let link = match row.delay_us {
         0.0 => String::new(),
@@ -355,12 +369,7 @@ fn beside(row: &RunRow, v1: &RunRow) -> Option<String> {
             Duration::from_secs_f64(delay / 1e6)
         ),
     };
-    let trips = match (row.round_trips, v1.round_trips) {
-        (Some(own), Some(v1)) => {
-            format!(". It waits for {own:.0} round trips instead of {v1:.0}")
-        }
-        _ => String::new(),
-    };
+    let trips = trips_beside(row, v1).unwrap_or_default();
     let (least, most) = (row.baseline_ratio_min?, row.baseline_ratio_max?);
     let none = match (least..=most).contains(&1.0) {
         _ if !row.has_interval() => ", too few runs for an interval",
@@ -472,8 +481,8 @@ pub(crate) mod tests {
             sentences(&two()),
             [
                 "`log` takes 0.30 s by v2-ddp-cont and 0.52 s by v1 over a link of 1ms each way; the \
-                 median of the rounds' ratios is 0.50 (0.50 to 0.60). It waits for 100 round trips \
-                 instead of 200.",
+                 median of the rounds' ratios is 0.50 (0.50 to 0.60). It waits for 100 round trips (100 \
+                 to 105) instead of 200 (50 to 200), which the rounds do not tell apart.",
                 "NFS calls over v1: WRITE 60, READ 40.",
             ]
         );
@@ -482,6 +491,13 @@ pub(crate) mod tests {
             ["NFS calls over v2-ddp-cont: WRITE 60, READ 40."]
         );
         assert!(sentences(&[]).is_empty());
+        let mut steady = two();
+        steady[0].round_trips_min = Some(198.0);
+        let said = sentences(&steady).concat();
+        assert!(
+            said.contains("It waits for 100 round trips instead of 200."),
+            "{said}"
+        );
         let mut noise = two();
         noise[1].baseline_ratio_max = Some(1.1);
         assert_eq!(cells(&noise)[2][4], "0.50? (0.50-1.10)");
