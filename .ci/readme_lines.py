@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the lines `cargo run ...` that the READMEs of examples show, in their order: readme_lines.py [README...]
+"""Runs the lines `cargo run ...` and `python3 examples/...` that the READMEs of examples show, in their order:
+readme_lines.py [README...]
 
 Programs are built once, as tests are, and run in a network namespace of their own, as servers listen on the usual
 ports. A server runs until another one begins or the README ends, and then has to end without an error when it is told
@@ -46,6 +47,9 @@ def lines(readme, known):
     for block in re.findall(r"^```sh\n(.*?)^```$", readme.read_text(), re.M | re.S):
         for line in block.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
+            if words[:1] == ["python3"] and words[1].startswith("examples/"):
+                yield line, sys.executable, words[1:]
+                continue
             if words[:3] != ["cargo", "run", "-p"]:
                 continue
             end = words.index("--") if "--" in words else len(words)
@@ -89,6 +93,7 @@ def run(readme, shown, folder):
     try:
         for line, program, arguments in shown:
             print(f"{readme.relative_to(ROOT)}: {line}", flush=True)
+            # The path of an interpreter is absolute, and stays what it is.
             command = [folder / program, *arguments]
             if "serve" in arguments:
                 if server:

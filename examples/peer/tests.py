@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Tests of this peer by itself: CRC32C, and the messages of version-two-07 that its responder has to refuse or take."""
+
+import socket
+import threading
+import unittest
+
+import iwarp
+import nfs
+import peer
+import rpc
+import version1
+import version2 as v2
+from xdr import opaque, words
+
+GARBAGE = words(*[7] * 12)
+
+
+class Client:
+    """The raw client of a responder that runs in a thread. It counts messages by itself."""
+
+    def __init__(self):
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.settimeout(10)
+        program, room = nfs.programs(b"/toy"), threading.Semaphore(1)
+        self.thread = threading.Thread(target=peer.served, args=(theirs, program, room), daemon=True)
+        self.thread.start()
+        self.connection = iwarp.Connection(ours, 4096)
+        self.connection.connect(version1.private_data(4096))
+        self.sent, self.received, self.limit = 0, 0, 1
+
+    def send(self, xid, kind, body=b"", version=2, credits=16):
+        self.sent += 1
+        self.connection.send(words(xid, version, (self.received + credits) % 2**32, kind) + body)
+
+    def next(self):
+        """The next message: its XID, type, and the rest."""
+        message = self.connection.receive()
+        if message is None:
+            return None
+        self.received += 1
+        xid, version, credit, kind = (int.from_bytes(message[at : at + 4], "big") for at in range(0, 16, 4))
+        assert version in (2, 3), message.hex()
+        self.limit = credit
+        return xid, kind, message[16:]
+
+    def open(self):
+        """Exchanges properties."""
+        self.send(1, v2.CONNPROP_FINAL, words(1, v2.RECEIVE_SIZE) + opaque(words(4096)))
+        assert self.next()[1] == v2.CONNPROP_FINAL
+        return self
+
+    def end(self):
+        self.connection.close()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+def call(xid, payload=None, lists=words(0, 0, 0)):
+    return words(0) + lists + (rpc.null_call(xid) if payload is None else payload)
+
+
+class Version2(unittest.TestCase):
+    def setUp(self):
+        self.client = Client()
+        self.addCleanup(self.client.end)
+
+    def answered(self, *expected):
+        """The next message is a reply to NULL, or RDMA2_ERROR with these words."""
+        xid, *error = expected
+        got = self.client.next()
+        if error:
+            self.assertEqual(got, (xid, v2.ERROR, words(*error)))
+        else:
+            self.assertEqual(got, (xid, v2.REPLY_INLINE, words(0) + rpc.accepted(xid, rpc.SUCCESS)))
+
+    def lives(self):
+        self.client.send(99, v2.CALL_INLINE, call(99))
+        self.answered(99)
+
+    def test_a_null_call_is_answered_and_credits_count_received_messages(self):
+        self.client.open()
+        for xid in range(2, 50):
+            self.client.send(xid, v2.CALL_INLINE, call(xid))
+            self.answered(xid)
+            # Messages received and messages advertised (4.2.1, erratum 1).
+            self.assertEqual(self.client.limit, self.client.sent + v2.CREDITS)
+
+    def test_properties_are_taken_once(self):
+        self.client.open()
+        self.client.send(5, v2.CONNPROP_FINAL, words(0))
+        self.answered(5, v2.INVAL_CONT)
+        self.lives()
+
+    def test_a_bad_value_is_refused_and_an_unknown_property_is_not(self):
+        self.client.send(5, v2.CONNPROP_MIDDLE, words(1, 0x1234) + opaque(b"what"))
+        self.assertEqual(self.client.next()[1], v2.CONNPROP_FINAL)
+        self.client.send(6, v2.CALL_INLINE, call(6))
+        self.answered(6, v2.INVAL_CONT)
+        self.client.send(5, v2.CONNPROP_FINAL, words(1, v2.SEND_SIZE) + opaque(b"12345678"))
+        self.answered(5, v2.BAD_PROPVAL)
+        self.lives()
+
+    def test_headers_that_cannot_be_used_are_refused(self):
+        self.client.open()
+        segment = words(77, 8, 0, 0)
+        reply = words(8, rpc.REPLY, 0, 0, 0, 0)
+        nothing = words(0, 0, 0)
+        for kind, body, *error in [
+            (3, call(8), v2.INVAL_HTYPE),
+            (v2.REPLY_INLINE, words(0) + reply, v2.INVAL_HTYPE),
+            (v2.CALL_INLINE, call(9), v2.BAD_XDR),
+            (v2.CALL_INLINE, call(8, reply), v2.BAD_XDR),
+            (v2.CALL_INLINE, call(8, b""), v2.BAD_XDR),
+            (v2.CALL_INLINE, call(8, lists=words(2, 0, 0)), v2.BAD_XDR),
+            (v2.CALL_INLINE, call(8, lists=words(0, 1, 2**32 - 1, 0)), v2.SEGMENTS, 256),
+            (v2.CALL_INLINE, call(8, lists=words(0, 1, 200, 0)), v2.BAD_XDR),
+            # NULL has no argument that could be reduced (erratum 67).
+            (v2.CALL_INLINE, call(8, lists=words(1, 40) + segment + nothing), v2.READ_CHUNKS, 0),
+            (v2.CALL_INLINE, words(5) + nothing + rpc.null_call(8), v2.BAD_XDR),
+            (v2.CALL_EXTERNAL, words(0, 0, 0, 0, 0), v2.BAD_XDR),
+            (v2.CALL_EXTERNAL, words(0, 1, 4) + segment + words(0, 0, 0, 0), v2.BAD_XDR),
+        ]:
+            with self.subTest(kind=kind, body=body.hex()):
+                self.client.send(8, kind, body)
+                self.answered(8, *error)
+        self.lives()
+
+    def test_a_continued_call_is_answered_and_a_grant_may_stand_between_its_parts(self):
+        self.client.open()
+        whole = rpc.null_call(7)
+        self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - 8) + whole[:8])
+        self.client.send(0, v2.GRANT)
+        self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - 20) + whole[8:20])
+        self.client.send(7, v2.CALL_INLINE, call(7, whole[20:]))
+        self.answered(7)
+
+    def test_parts_that_do_not_add_up_are_refused_once(self):
+        self.client.open()
+        whole = rpc.null_call(7)
+        self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - 8) + whole[:8])
+        self.client.send(7, v2.CALL_MIDDLE, words(12) + whole[8:20])
+        self.answered(7, v2.INVAL_CONT)
+        self.client.send(7, v2.CALL_INLINE, call(7, whole[20:]))
+        self.lives()
+        # A message that interrupts is refused under its own XID, and the call goes on (erratum 38).
+        self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - 8) + whole[:8])
+        self.client.send(8, v2.CALL_INLINE, call(8))
+        self.answered(8, v2.INVAL_CONT)
+        self.client.send(7, v2.CALL_INLINE, call(7, whole[8:]))
+        self.answered(7)
+
+    def test_a_long_continued_call_is_granted_credits(self):
+        self.client.open()
+        # A NULL call with arguments that nobody reads.
+        whole = rpc.null_call(7) + bytes(4 * 100)
+        sent, grants = 0, 0
+        while sent < len(whole) - 4:
+            sent += 4
+            self.assertLess(self.client.sent, self.client.limit)
+            self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - sent) + whole[sent - 4 : sent])
+            while self.client.limit - self.client.sent < 3:
+                self.assertEqual(self.client.next()[1], v2.GRANT)
+                grants += 1
+        self.client.send(7, v2.CALL_INLINE, call(7, whole[sent:]))
+        while (got := self.client.next())[1] == v2.GRANT:
+            pass
+        self.assertEqual(got[:2], (7, v2.REPLY_INLINE))
+        self.assertGreater(grants, 3)
+
+    def test_replies_wait_for_credits_and_more_calls_than_credits_end_the_connection(self):
+        self.client.open()
+        for xid in range(100, 100 + v2.CREDITS):
+            self.client.send(xid, v2.CALL_INLINE, call(xid), credits=0)
+        # Half of the credits are used, and no reply may tell more: only a GRANT may be sent.
+        self.assertEqual(self.client.next()[1], v2.GRANT)
+        self.client.send(0, v2.GRANT, credits=1)
+        self.answered(100)
+        self.client.send(0, v2.GRANT, credits=v2.CREDITS)
+        for xid in range(101, 100 + v2.CREDITS):
+            self.answered(xid)
+        # No reply may leave any more, and one GRANT at most.
+        self.client.send(0, v2.GRANT, credits=0)
+        with self.assertRaises(ConnectionError):
+            for xid in range(200, 100000):
+                self.client.send(xid, v2.CALL_INLINE, call(xid), credits=-1)
+        self.client.thread.join(10)
+        self.assertFalse(self.client.thread.is_alive())
+
+    def test_another_version_is_told_which_ones_there_are(self):
+        self.client.send(7, 0, GARBAGE, version=3)
+        self.assertEqual(self.client.next(), (7, v2.ERROR, words(1, 1, 2)))
+        self.client.open()
+        self.lives()
+
+    def test_what_is_too_short_is_discarded(self):
+        self.client.open()
+        self.client.connection.send(b"short")
+        self.client.sent += 1
+        self.lives()
+
+
+class Both(unittest.TestCase):
+    def test_crc32c_is_that_of_rfc_3720(self):
+        self.assertEqual(iwarp.crc32c(b"123456789"), 0xE3069283)
+        self.assertEqual(iwarp.crc32c(bytes(32)), 0x8A9136AA)
+
+    def test_null_is_called_by_both_versions(self):
+        for version in (1, 2):
+            client = Client()
+            null = v2.Requester(client.connection, v2.Flow()).null
+            if version == 1:
+                null = lambda xid: version1.null(client.connection, xid)
+            for xid in range(1, 40):
+                null(xid)
+            client.end()
+
+
+if __name__ == "__main__":
+    unittest.main()

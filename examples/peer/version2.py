@@ -1,0 +1,306 @@
+"""RPC-over-RDMA version 2 as of draft-ietf-nfsv4-rpcrdma-version-two-07: a responder, and a requester of NULL calls.
+
+Sections are those of the draft. Where it contradicts itself, drafts/errata-07.md has the entry that is followed.
+"""
+
+import collections
+
+import responder
+import rpc
+import xdr
+from iwarp import Broken
+from version1 import err_vers
+from xdr import words
+
+VERSION = 2
+ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL = 4, 5, 6, 7
+CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
+REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE = 11, 12, 13
+BAD_XDR, BAD_PROPVAL, INVAL_HTYPE, INVAL_CONT, READ_CHUNKS = 2, 3, 4, 5, 6
+SEGMENTS, VERS_MISMATCH, SYSTEM = 8, 11, 100
+SEND_SIZE, RECEIVE_SIZE, SEGMENT_SIZE, SEGMENT_COUNT, REVERSE_SUPPORT = 1, 2, 3, 4, 5
+# The prefix has four words, which are 16 octets and not 20 (erratum 11).
+PREFIX = 16
+# Messages of up to this length need no announcement (4.2.2).
+DEFAULT_SIZE = 4096
+CREDITS = 16
+# Messages beyond the credits that a receive is kept for: a GRANT, and one message of a peer that takes 4.2.1 to the
+# letter (erratum 2). As each message has one answer at most, answers that wait for credits are bounded, too.
+SPARE = 2
+MAX_CALL = responder.MAX_CALL
+
+
+class Refused(Exception):
+    """A message that is answered with an RDMA2_ERROR: its code, and the words that follow."""
+
+    def __init__(self, code, *details):
+        super().__init__(f"RDMA2_ERROR {code}")
+        self.code, self.details = code, details
+
+
+class Flow:
+    """The four values of 4.2.1. Both ends count all messages, from the first of the connection (errata 4, 66)."""
+
+    def __init__(self):
+        self.sent, self.received, self.limit, self.told = 0, 0, 1, 1
+
+    def take(self, credit):
+        """A message was received. `credit` is its rdma_credit, or None if it has none that counts."""
+        self.received += 1
+        if 2**31 > (self.received - self.told) % 2**32 > SPARE:
+            raise Broken("more messages than credits (4.2)")
+        if credit is not None:
+            self.limit = credit
+
+    def may_send(self, is_grant=False):
+        ahead = (self.limit - self.sent) % 2**32
+        return 0 < ahead < 2**31 or is_grant and ahead == 0
+
+    def credit(self, advertised=CREDITS):
+        """The field of the next message: what was received and what is advertised (erratum 1)."""
+        self.sent += 1
+        self.told = (self.received + advertised) % 2**32
+        return self.told
+
+    def owes_grant(self):
+        """Whether the peer has used half of what it was told (4.2.1.1)."""
+        return (self.told - self.received) % 2**32 <= CREDITS // 2
+
+
+class End:
+    """What requester and responder have in common: credits, properties, and a queue of messages."""
+
+    def __init__(self, connection, flow):
+        self.connection, self.flow = connection, flow
+        self.waiting = collections.deque()
+        self.announced, self.peer_announced = False, False
+        self.peer_receives = DEFAULT_SIZE
+
+    def send(self, xid, kind, body, version=VERSION):
+        """Sends a message as soon as there is a credit."""
+        self.waiting.append((xid, version, kind, body))
+        self.flush()
+
+    def flush(self):
+        while self.waiting and self.flow.may_send():
+            xid, version, kind, body = self.waiting.popleft()
+            self.connection.send(words(xid, version, self.flow.credit(), kind) + body)
+
+    def grant(self):
+        """Sends a GRANT if nothing else has told the peer that it may go on."""
+        if self.flow.owes_grant() and self.flow.may_send(is_grant=True):
+            self.connection.send(words(0, VERSION, self.flow.credit(), GRANT))
+
+    def announce(self, xid):
+        """Sends this end's properties, once (6.3.4)."""
+        self.announced = True
+        values = [(SEND_SIZE, DEFAULT_SIZE), (RECEIVE_SIZE, DEFAULT_SIZE), (SEGMENT_COUNT, xdr.MAX_SEGMENTS)]
+        props = b"".join(words(which) + xdr.opaque(words(value)) for which, value in values)
+        self.send(xid, CONNPROP_FINAL, words(len(values)) + props)
+
+    def properties(self, kind, reader):
+        if self.peer_announced:
+            raise Refused(INVAL_CONT)
+        # A FINAL that is refused ends the exchange as well (erratum 28).
+        self.peer_announced = kind == CONNPROP_FINAL
+        found = {}
+        for _ in range(reader.word()):
+            which = reader.word()
+            try:
+                data = reader.opaque(len(reader.data))
+            except xdr.BadXdr:
+                raise Refused(BAD_PROPVAL) from None
+            if which in (SEND_SIZE, RECEIVE_SIZE, SEGMENT_SIZE, SEGMENT_COUNT, REVERSE_SUPPORT) and data:
+                if len(data) != 4 or which == REVERSE_SUPPORT and int.from_bytes(data, "big") > 3:
+                    raise Refused(BAD_PROPVAL)
+                found[which] = int.from_bytes(data, "big")
+        if reader.rest():
+            raise Refused(BAD_XDR)
+        self.peer_receives = found.get(RECEIVE_SIZE, self.peer_receives)
+
+
+class Responder(End):
+    """The responder of one connection."""
+
+    def __init__(self, connection, flow, program):
+        super().__init__(connection, flow)
+        self.program = program
+        # The continued call that is arriving: its XID, its parts, and the octets that have to follow.
+        self.parts = None
+        self.in_properties = False
+        # The XID of a continued call that was refused: its other parts are discarded (7.1.4).
+        self.refused = None
+
+    def received(self, message):
+        """Answers a message."""
+        if len(message) < PREFIX:
+            self.flow.take(None)
+            return
+        reader = xdr.Reader(message)
+        xid, version, credit, kind = [reader.word() for _ in range(4)]
+        self.flow.take(credit if version == VERSION else None)
+        self.flush()
+        # Errors and grants are never answered, and may stand between the parts of a message (erratum 37).
+        if kind == ERROR or kind == GRANT and version == VERSION:
+            return
+        try:
+            if version != VERSION:
+                if version == 1:
+                    raise Refused(VERS_MISMATCH)
+                self.send(xid, ERROR, err_vers(xid, version)[PREFIX:], version)
+                return
+            self.dispatch(xid, kind, reader)
+        except Refused as refused:
+            self.refuse(xid, version, kind, refused.code, *refused.details)
+        except xdr.TooManySegments:
+            self.refuse(xid, version, kind, SEGMENTS, xdr.MAX_SEGMENTS)
+        except (xdr.BadXdr, responder.BadChunks):
+            self.refuse(xid, version, kind, BAD_XDR)
+        self.grant()
+
+    def refuse(self, xid, version, kind, code, *details):
+        own = self.parts is not None and self.parts[0] == xid
+        if own:
+            self.parts = None
+        self.refused = xid if kind == CALL_MIDDLE else self.refused
+        self.send(xid, ERROR, words(code, *details), version)
+
+    def dispatch(self, xid, kind, reader):
+        if kind in (CONNPROP_MIDDLE, CONNPROP_FINAL):
+            if self.parts:
+                raise Refused(INVAL_CONT)
+            self.in_properties = kind == CONNPROP_MIDDLE and not self.peer_announced
+            # A server answers the first message with its own properties, whatever its type (erratum 12).
+            if not self.announced:
+                self.announce(xid)
+            self.properties(kind, reader)
+            return
+        if self.in_properties and kind in (CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE):
+            raise Refused(INVAL_CONT)
+        if self.refused == xid and kind in (CALL_MIDDLE, CALL_INLINE):
+            self.refused = xid if kind == CALL_MIDDLE else None
+            return
+        if kind == CALL_MIDDLE:
+            self.part(xid, reader)
+            return
+        if kind not in (CALL_INLINE, CALL_EXTERNAL):
+            raise Refused(INVAL_HTYPE)
+        if self.parts and (kind == CALL_EXTERNAL or self.parts[0] != xid):
+            raise Refused(INVAL_CONT)
+        if not self.announced:
+            self.announce(xid)
+        self.answer(self.call(xid, kind, reader))
+
+    def part(self, xid, reader):
+        """A part of a continued call (6.3.6). `rdma_remaining` is what follows in later parts (erratum 35)."""
+        remaining, payload = reader.word(), reader.rest()
+        if self.parts and self.parts[0] != xid:
+            raise Refused(INVAL_CONT)
+        if len(payload) < 4:
+            raise xdr.BadXdr("a part without its first word")
+        if self.parts and self.parts[2] != len(payload) + remaining or remaining == 0:
+            raise Refused(INVAL_CONT)
+        if len(payload) + remaining > MAX_CALL:
+            raise Refused(SYSTEM)
+        before = self.parts[1] if self.parts else b""
+        self.parts = xid, before + payload, remaining
+
+    def call(self, xid, kind, reader):
+        handle = reader.word()
+        call_chunk = reader.read_list() if kind == CALL_EXTERNAL else []
+        reads, writes, reply = reader.read_list(), reader.write_list(), reader.reply_chunk()
+        chunks = [segment for _, segment in call_chunk + reads] + [segment for chunk in writes for segment in chunk]
+        chunks += reply or []
+        if len(chunks) > xdr.MAX_SEGMENTS:
+            raise xdr.TooManySegments("more segments in a header than announced")
+        if handle and handle not in [segment[0] for segment in chunks]:
+            raise xdr.BadXdr("a handle to invalidate that the call does not have")
+        positions = [position for position, _ in reads]
+        if positions != sorted(positions) or any(position for position, _ in call_chunk):
+            raise xdr.BadXdr("positions that decrease, or a Call chunk that is not at zero")
+        payload = reader.rest()
+        if kind == CALL_EXTERNAL:
+            if payload or not call_chunk:
+                raise xdr.BadXdr("an external call with a payload, or without a Call chunk")
+            return responder.Call(xid, None, [segment for _, segment in call_chunk], reads, writes, reply)
+        if len(payload) < 4:
+            raise xdr.BadXdr("a call without its first word")
+        if self.parts:
+            _, before, remaining = self.parts
+            self.parts = None
+            if len(payload) != remaining:
+                raise Refused(INVAL_CONT)
+            payload = before + payload
+        return responder.Call(xid, payload, [], reads, writes, reply)
+
+    def answer(self, call):
+        if call.payload is not None and not rpc.is_call(call.payload, call.xid):
+            raise xdr.BadXdr("another XID than in the header, or no call")
+        most = self.program.reduced_arguments(call.payload) if call.payload else 1
+        if len({position for position, _ in call.reads}) > most:
+            # An item that is not DDP-eligible (erratum 67).
+            raise Refused(READ_CHUNKS, most)
+        stream, reduced = responder.arguments(self.connection, call)
+        if not rpc.is_call(stream, call.xid):
+            raise xdr.BadXdr("another XID than in the header, or no call")
+        reply, items = self.program.answer(stream, reduced)
+        try:
+            reply, writes = responder.reduce(self.connection, call, reply, items)
+        except responder.NoRoom:
+            # The item goes within the payload (6.6.4; erratum 48).
+            writes = [responder.unused(chunk) for chunk in call.writes]
+        lists = xdr.write_list(writes)
+        # Header and payload together are limited by the receive buffer (erratum 71).
+        if PREFIX + len(lists) + len(reply) <= self.peer_receives:
+            self.send(call.xid, REPLY_INLINE, lists + reply)
+        elif call.reply and responder.capacity(call.reply) >= len(reply):
+            returned = responder.fill(self.connection, call.reply, reply)
+            self.send(call.xid, REPLY_EXTERNAL, lists + xdr.reply_chunk(returned))
+        else:
+            self.continue_reply(call.xid, lists, reply)
+
+    def continue_reply(self, xid, lists, reply):
+        """Sends a reply in several messages (6.6.2)."""
+        room = (self.peer_receives - PREFIX - 4) & ~3
+        last = (self.peer_receives - PREFIX - len(lists)) & ~3
+        if min(room, last) < 4:
+            raise responder.NoRoom("receives that hold no reply")
+        while len(reply) > last:
+            part = reply[: min(room, len(reply) - 4)]
+            reply = reply[len(part) :]
+            self.send(xid, REPLY_MIDDLE, words(len(reply)) + part)
+        self.send(xid, REPLY_INLINE, lists + reply)
+
+
+class Requester(End):
+    """A client that makes NULL calls."""
+
+    def next(self):
+        """The next message that is no GRANT: its XID, type, and the rest."""
+        while True:
+            message = self.connection.receive()
+            if message is None or len(message) < PREFIX:
+                raise xdr.BadXdr("the connection ends, or a message is too short")
+            reader = xdr.Reader(message)
+            xid, version, credit, kind = [reader.word() for _ in range(4)]
+            if kind == ERROR:
+                raise xdr.BadXdr(f"RDMA2_ERROR {reader.word()} for XID {xid}")
+            if version != VERSION:
+                raise xdr.BadXdr(f"a message of version {version}")
+            self.flow.take(credit)
+            self.flush()
+            if kind == CONNPROP_FINAL:
+                self.properties(kind, reader)
+            elif kind != GRANT:
+                self.grant()
+                return xid, kind, reader
+
+    def null(self, xid):
+        if not self.announced:
+            # The first message is of at most 1024 octets, and of at least 28 (4.3; erratum 20).
+            self.announce(xid ^ 0x80000000)
+        self.send(xid, CALL_INLINE, words(0, 0, 0, 0) + rpc.null_call(xid))
+        got, kind, reader = self.next()
+        if (got, kind) != (xid, REPLY_INLINE) or reader.write_list():
+            raise xdr.BadXdr(f"no reply, but type {kind} with XID {got}")
+        rpc.check_null_reply(reader.rest(), xid)
