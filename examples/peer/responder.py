@@ -55,8 +55,8 @@ def unused(chunk):
     return [(handle, 0, offset) for handle, _, offset in chunk]
 
 
-def arguments(connection, call):
-    """Returns the unreduced Payload stream of a call, and the (position, length) of each item that was reduced."""
+def check(call):
+    """Returns the Read chunks of a call: [(position, segments)], in order, if they fit the call."""
     chunks = {}
     for position, segment in call.reads:
         if position % 4 or position == 0:
@@ -73,9 +73,14 @@ def arguments(connection, call):
         end, whole = position + padded, whole + padded
     if whole > MAX_CALL or length % 4:
         raise BadChunks("a call that is too long, or not aligned")
+    return sorted(chunks.items())
+
+
+def arguments(connection, call):
+    """Returns the unreduced Payload stream of a call, and the (position, length) of each item that was reduced."""
+    chunks, reduced = check(call), []
     stream = call.payload if call.payload is not None else fetch(connection, call.call_chunk)
-    reduced = []
-    for position, segments in sorted(chunks.items()):
+    for position, segments in chunks:
         item = fetch(connection, segments)
         stream = stream[:position] + item + xdr.padding(item) + stream[position:]
         reduced.append((position, len(item)))

@@ -109,7 +109,7 @@ class Version2(unittest.TestCase):
         nothing = words(0, 0, 0)
         for kind, body, *error in [
             (3, call(8), v2.INVAL_HTYPE),
-            (v2.REPLY_INLINE, words(0) + reply, v2.INVAL_HTYPE),
+            (14, b"", v2.INVAL_HTYPE),
             (v2.CALL_INLINE, call(9), v2.BAD_XDR),
             (v2.CALL_INLINE, call(8, reply), v2.BAD_XDR),
             (v2.CALL_INLINE, call(8, b""), v2.BAD_XDR),
@@ -194,11 +194,58 @@ class Version2(unittest.TestCase):
         self.client.open()
         self.lives()
 
-    def test_what_is_too_short_is_discarded(self):
+    def test_what_is_too_short_and_replies_to_no_call_are_discarded(self):
         self.client.open()
         self.client.connection.send(b"short")
         self.client.sent += 1
+        self.client.send(8, v2.REPLY_INLINE, words(0) + rpc.accepted(8, rpc.SUCCESS))
+        self.client.send(8, v2.ERROR, words(v2.BAD_XDR))
         self.lives()
+
+    def test_grants_use_credits_and_are_granted_more(self):
+        self.client.open()
+        for _ in range(100):
+            while self.client.sent == self.client.limit:
+                self.assertEqual(self.client.next()[1], v2.GRANT)
+            self.client.send(0, v2.GRANT)
+
+    def test_values_of_properties_are_checked(self):
+        for number, (which, value, is_good) in enumerate([
+            (v2.SEND_SIZE, b"1", False),
+            (v2.RECEIVE_SIZE, b"", True),
+            (v2.REVERSE_SUPPORT, words(4), False),
+            (v2.HOST_AUTH, opaque(b"key"), True),
+            (v2.HOST_AUTH, words(5, 0), False),
+            (v2.HOST_AUTH, words(0, 0), False),
+            (0xFFFFFF99, b"odd", True),
+        ]):
+            client = Client()
+            client.send(5, v2.CONNPROP_FINAL, words(1, which) + opaque(value))
+            self.assertEqual(client.next()[1], v2.CONNPROP_FINAL)
+            client.send(6, v2.CALL_INLINE, call(6))
+            got = client.next()
+            client.end()
+            with self.subTest(number=number):
+                expected = (6, v2.REPLY_INLINE) if is_good else (5, v2.ERROR)
+                self.assertEqual(got[:2], expected)
+
+    def test_a_reply_that_is_long_comes_in_messages_that_fit_the_receives(self):
+        self.client.send(1, v2.CONNPROP_FINAL, words(1, v2.RECEIVE_SIZE) + opaque(words(48)))
+        self.assertEqual(self.client.next()[1], v2.CONNPROP_FINAL)
+        # FSINFO of the root: 164 octets of results.
+        fsinfo = rpc.null_call(7)[:20] + words(19, 0, 0, 0, 0) + opaque((1).to_bytes(8, "big"))
+        self.client.send(7, v2.CALL_INLINE, call(7, fsinfo))
+        whole, left = b"", None
+        while left != 0:
+            xid, kind, rest = self.client.next()
+            self.assertLessEqual(16 + len(rest), 48)
+            self.assertEqual((xid, kind), (7, v2.REPLY_INLINE if left is not None and left <= 28 else v2.REPLY_MIDDLE))
+            part = rest[4:]
+            left = int.from_bytes(rest[:4], "big") if kind == v2.REPLY_MIDDLE else 0
+            whole += part
+            self.client.send(0, v2.GRANT)
+        self.assertEqual(whole[:24], rpc.accepted(7, rpc.SUCCESS))
+        self.assertEqual(len(whole), 24 + 4 + 4 + 84 + 28 + 8 + 12)
 
 
 class Both(unittest.TestCase):

@@ -73,8 +73,7 @@ class Responder:
         if call.payload is not None and not rpc.is_call(call.payload, xid):
             raise xdr.BadXdr("another XID than in the header, or no call")
         if call.payload is not None:
-            most = self.program.reduced_arguments(call.payload)
-            if len({position for position, _ in call.reads}) > most:
+            if len(responder.check(call)) > self.program.reduced_arguments(call.payload):
                 raise responder.BadChunks("an item that is not DDP-eligible (RFC 8166, 6.1)")
         stream, reduced = responder.arguments(self.connection, call)
         if not rpc.is_call(stream, xid):

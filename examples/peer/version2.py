@@ -18,7 +18,7 @@ CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
 REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE = 11, 12, 13
 BAD_XDR, BAD_PROPVAL, INVAL_HTYPE, INVAL_CONT, READ_CHUNKS = 2, 3, 4, 5, 6
 SEGMENTS, VERS_MISMATCH, SYSTEM = 8, 11, 100
-SEND_SIZE, RECEIVE_SIZE, SEGMENT_SIZE, SEGMENT_COUNT, REVERSE_SUPPORT = 1, 2, 3, 4, 5
+SEND_SIZE, RECEIVE_SIZE, SEGMENT_SIZE, SEGMENT_COUNT, REVERSE_SUPPORT, HOST_AUTH = 1, 2, 3, 4, 5, 6
 # The prefix has four words, which are 16 octets and not 20 (erratum 11).
 PREFIX = 16
 # Messages of up to this length need no announcement (4.2.2).
@@ -105,18 +105,24 @@ class End:
         self.peer_announced = kind == CONNPROP_FINAL
         found = {}
         for _ in range(reader.word()):
-            which = reader.word()
+            which, length = reader.word(), reader.word()
             try:
-                data = reader.opaque(len(reader.data))
+                value = xdr.Reader(reader.take(length))
+                reader.take(-length % 4)
+                # A value without octets is the default (5.1).
+                if length and which == HOST_AUTH:
+                    value.opaque(length)
+                elif length and SEND_SIZE <= which <= REVERSE_SUPPORT:
+                    found[which] = value.word()
             except xdr.BadXdr:
                 raise Refused(BAD_PROPVAL) from None
-            if which in (SEND_SIZE, RECEIVE_SIZE, SEGMENT_SIZE, SEGMENT_COUNT, REVERSE_SUPPORT) and data:
-                if len(data) != 4 or which == REVERSE_SUPPORT and int.from_bytes(data, "big") > 3:
-                    raise Refused(BAD_PROPVAL)
-                found[which] = int.from_bytes(data, "big")
+            known = SEND_SIZE <= which <= HOST_AUTH
+            if known and value.rest() or which == REVERSE_SUPPORT and found.get(which, 0) > 3:
+                raise Refused(BAD_PROPVAL)
         if reader.rest():
             raise Refused(BAD_XDR)
-        self.peer_receives = found.get(RECEIVE_SIZE, self.peer_receives)
+        # No message is longer than this end has announced to send (5.2.1, erratum 22).
+        self.peer_receives = min(found.get(RECEIVE_SIZE, self.peer_receives), DEFAULT_SIZE)
 
 
 class Responder(End):
@@ -141,7 +147,9 @@ class Responder(End):
         self.flow.take(credit if version == VERSION else None)
         self.flush()
         # Errors and grants are never answered, and may stand between the parts of a message (erratum 37).
-        if kind == ERROR or kind == GRANT and version == VERSION:
+        # So are replies to no call: this end makes none.
+        if kind == ERROR or version == VERSION and kind in (GRANT, REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE):
+            self.grant()
             return
         try:
             if version != VERSION:
@@ -185,11 +193,18 @@ class Responder(End):
             return
         if kind not in (CALL_INLINE, CALL_EXTERNAL):
             raise Refused(INVAL_HTYPE)
+        call = self.call(xid, kind, reader)
         if self.parts and (kind == CALL_EXTERNAL or self.parts[0] != xid):
             raise Refused(INVAL_CONT)
         if not self.announced:
             self.announce(xid)
-        self.answer(self.call(xid, kind, reader))
+        if self.parts:
+            _, before, remaining = self.parts
+            self.parts = None
+            if len(call.payload) != remaining:
+                raise Refused(INVAL_CONT)
+            call.payload = before + call.payload
+        self.answer(call)
 
     def part(self, xid, reader):
         """A part of a continued call (6.3.6). `rdma_remaining` is what follows in later parts (erratum 35)."""
@@ -225,19 +240,13 @@ class Responder(End):
             return responder.Call(xid, None, [segment for _, segment in call_chunk], reads, writes, reply)
         if len(payload) < 4:
             raise xdr.BadXdr("a call without its first word")
-        if self.parts:
-            _, before, remaining = self.parts
-            self.parts = None
-            if len(payload) != remaining:
-                raise Refused(INVAL_CONT)
-            payload = before + payload
         return responder.Call(xid, payload, [], reads, writes, reply)
 
     def answer(self, call):
         if call.payload is not None and not rpc.is_call(call.payload, call.xid):
             raise xdr.BadXdr("another XID than in the header, or no call")
         most = self.program.reduced_arguments(call.payload) if call.payload else 1
-        if len({position for position, _ in call.reads}) > most:
+        if len(responder.check(call)) > most:
             # An item that is not DDP-eligible (erratum 67).
             raise Refused(READ_CHUNKS, most)
         stream, reduced = responder.arguments(self.connection, call)
