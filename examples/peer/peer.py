@@ -14,6 +14,7 @@ import threading
 import time
 
 import nfs
+import placement
 import version1
 import version2
 import xdr
@@ -27,7 +28,7 @@ RECEIVE = 4096
 MAX_CONNECTIONS, SILENCE = 64, 600
 
 
-def converse(connection, program):
+def converse(connection, program, places):
     """Answers the messages of a connection until it ends. Its first message says which version it has."""
     flow, end = version2.Flow(), None
     while (message := connection.receive()) is not None:
@@ -36,7 +37,7 @@ def converse(connection, program):
             if version == xdr.words(1):
                 end = version1.Responder(connection, program, RECEIVE)
             elif version == xdr.words(2) and message[12:16] != xdr.words(version1.ERROR):
-                end = version2.Responder(connection, flow, program)
+                end = version2.Responder(connection, flow, program, placement.Placement() if places else None)
             else:
                 flow.take(None)
                 if len(message) >= version1.MIN_HEADER and message[12:16] != xdr.words(version1.ERROR):
@@ -47,11 +48,11 @@ def converse(connection, program):
         end.received(message)
 
 
-def served(accepted, program, room):
-    connection = Connection(accepted, RECEIVE)
+def served(accepted, program, room, places=False):
+    connection = Connection(accepted, placement.SIZE if places else RECEIVE)
     try:
         connection.accept(version1.private_data(RECEIVE))
-        converse(connection, program)
+        converse(connection, program, places)
     except (Broken, NoRoom, OSError) as why:
         print(f"a connection ends: {why}", file=sys.stderr)
     finally:
@@ -69,7 +70,7 @@ def serve(args):
         accepted, _ = listener.accept()
         accepted.settimeout(SILENCE)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=served, args=(accepted, program, room), daemon=True).start()
+        threading.Thread(target=served, args=(accepted, program, room, args.placement), daemon=True).start()
 
 
 def ping(args):
@@ -95,6 +96,7 @@ def main():
     commands = parser.add_subparsers(dest="command", required=True)
     server = commands.add_parser("serve", help="exports a file system in memory, /toy")
     server.add_argument("--listen", default="127.0.0.1", help="the address to listen on (%(default)s)")
+    server.add_argument("--placement", action="store_true", help="places bulk data by Sends, in version 2")
     client = commands.add_parser("ping", help="makes NULL calls of NFS version 3")
     client.add_argument("--version", type=int, choices=(1, 2), default=2, help="of RPC-over-RDMA (%(default)s)")
     client.add_argument("--count", type=int, default=10, help="the number of calls (%(default)s)")

@@ -8,6 +8,7 @@ import unittest
 import iwarp
 import nfs
 import peer
+import placement
 import rpc
 import version1
 import version2 as v2
@@ -19,12 +20,12 @@ GARBAGE = words(*[7] * 12)
 class Client:
     """The raw client of a responder that runs in a thread. It counts messages by itself."""
 
-    def __init__(self):
+    def __init__(self, places=False):
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.settimeout(10)
         program, room = nfs.programs(b"/toy"), threading.Semaphore(1)
-        self.thread = threading.Thread(target=peer.served, args=(theirs, program, room), daemon=True)
+        self.thread = threading.Thread(target=peer.served, args=(theirs, program, room, places), daemon=True)
         self.thread.start()
         self.connection = iwarp.Connection(ours, 4096)
         self.connection.connect(version1.private_data(4096))
@@ -45,11 +46,13 @@ class Client:
         self.limit = credit
         return xid, kind, message[16:]
 
-    def open(self):
-        """Exchanges properties."""
-        self.send(1, v2.CONNPROP_FINAL, words(1, v2.RECEIVE_SIZE) + opaque(words(4096)))
-        assert self.next()[1] == v2.CONNPROP_FINAL
-        return self
+    def open(self, values=((v2.RECEIVE_SIZE, words(4096)),)):
+        """Exchanges properties. Returns those of the server, encoded."""
+        props = b"".join(words(which) + opaque(value) for which, value in values)
+        self.send(1, v2.CONNPROP_FINAL, words(len(values)) + props)
+        _, kind, announced = self.next()
+        assert kind == v2.CONNPROP_FINAL
+        return announced
 
     def end(self):
         self.connection.close()
@@ -246,6 +249,122 @@ class Version2(unittest.TestCase):
             self.client.send(0, v2.GRANT)
         self.assertEqual(whole[:24], rpc.accepted(7, rpc.SUCCESS))
         self.assertEqual(len(whole), 24 + 4 + 4 + 84 + 28 + 8 + 12)
+
+
+class Placed(unittest.TestCase):
+    """Placement by Sends, with the numbers of the draft's section "Example"."""
+
+    # A client whose receives have three targets of 512 octets behind a segment of 256, and that wants all results.
+    RECEIVES = [(v2.SEND_SIZE, words(66560)), (v2.RECEIVE_SIZE, words(1792))]
+    RECEIVES += [(placement.STRUCTURE, words(2, 1, 256, 0, 0, 3, 512, 0, 1)), (placement.SMALLEST_RESULT, words(1))]
+
+    def setUp(self):
+        self.client = Client(places=True)
+        self.addCleanup(self.client.end)
+        self.announced = self.client.open(self.RECEIVES)
+        # CREATE of "f" in the root, whose handle is 1; the new file has handle 2.
+        create = opaque((1).to_bytes(8, "big")) + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)
+        self.client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
+        self.assertEqual(self.client.next()[1], v2.REPLY_INLINE)
+
+    @staticmethod
+    def nfs(xid, procedure, args):
+        return rpc.null_call(xid)[:20] + words(procedure, 0, 0, 0, 0) + args
+
+    def write(self, xid, count, offset=0):
+        """The reduced stream of a WRITE of so many octets."""
+        return self.nfs(xid, 7, opaque((2).to_bytes(8, "big")) + words(0, offset, count, 2, count))
+
+    def placed(self, xid, stream, data, *items, lists=words(0, 0, 0)):
+        """Sends RDMA2_CALL_PLACED, with the data in the target behind 1024 octets."""
+        entries = b"".join(words(*item) for item in items)
+        header = words(0) + lists + words(len(items)) + entries + words(len(stream))
+        body = header + stream
+        body += bytes(1024 - 16 - len(body)) + data if data else b""
+        self.client.send(xid, placement.CALL, body)
+
+    def written(self, xid):
+        got, kind, rest = self.client.next()
+        self.assertEqual((got, kind, rest[4:32]), (xid, v2.REPLY_INLINE, rpc.accepted(xid, 0) + words(0)))
+
+    def test_the_structure_is_that_of_the_example(self):
+        structure = words(0xFFFFFF01, 0x24, 2, 1, 1024, 0, 0, 1, 65536, 4096, 1)
+        self.assertIn(structure, self.announced)
+
+    def test_a_call_in_one_message_and_a_reply_in_several(self):
+        data = bytes(range(256)) * 16
+        stream = self.write(3, len(data))
+        self.placed(3, stream, data, (len(stream), len(data), 0, 0))
+        self.written(3)
+        read = opaque((2).to_bytes(8, "big")) + words(0, 1, 3001)
+        self.client.send(4, v2.CALL_INLINE, call(4, self.nfs(4, 6, read)))
+        messages = [self.client.next() for _ in range(2)]
+        (_, kind, first), (_, last_kind, last) = messages
+        self.assertEqual((kind, last_kind), (placement.REPLY_MIDDLE, placement.REPLY))
+        # One message follows; the Payload stream of 128 octets is in the first: RPC header, status, attributes,
+        # count, eof, and the length of the data.
+        length = 24 + 4 + 88 + 8 + 4
+        self.assertEqual(first[:12], words(1, 0, length))
+        self.assertEqual(last[:28], words(0, 1, length, 3001, 0, 0, 0))
+        # Three targets of the first message, and three of the second.
+        found = first[256 - 16 :] + last[256 - 16 :]
+        self.assertEqual(found, data[1:3002])
+        self.assertFalse(any(first[12 + length : 256 - 16]))
+
+    def test_a_call_in_several_messages(self):
+        data = bytes(65536) + b"the end of it"
+        stream = self.write(3, len(data))
+        head = words(1, len(stream) - 8, 8) + stream[:8]
+        self.client.send(3, placement.CALL_MIDDLE, head + bytes(1008 - len(head)) + data[:65536])
+        self.client.send(0, v2.GRANT)
+        self.placed(3, stream[8:], data[65536:], (len(stream), len(data), 0, 0))
+        self.written(3)
+
+    def test_items_and_messages_that_do_not_fit_are_refused(self):
+        data = b"12345678"
+        stream = self.write(3, 8)
+        at = len(stream)
+        for items, error in [
+            ([(at + 4, 8, 0, 0)], [v2.BAD_XDR]),
+            ([(at + 2, 8, 0, 0)], [v2.BAD_XDR]),
+            ([(4, 8, 0, 0)], [v2.BAD_XDR]),
+            ([(at, 0, 0, 0)], [v2.BAD_XDR]),
+            ([(at, 8, 1, 0)], [v2.BAD_XDR]),
+            ([(at, 8, 0, 4)], [v2.BAD_XDR]),
+            ([(at, 8, 0, 2)], [v2.BAD_XDR]),
+            ([(at, 4, 0, 0), (at + 4, 4, 0, 0)], [v2.BAD_XDR]),
+            ([(at, 8, 0, 0)] * 17, [v2.BAD_XDR]),
+            ([(at, 5 << 20, 0, 0)], [v2.SYSTEM]),
+        ]:
+            with self.subTest(items=items):
+                self.placed(3, stream, data, *items)
+                self.assertEqual(self.client.next(), (3, v2.ERROR, words(*error)))
+        # The upper layer finds what the Payload stream tells otherwise, and what is not eligible.
+        garbage = words(0) + rpc.accepted(3, rpc.GARBAGE_ARGS)
+        self.placed(3, stream, data, (at, 4, 0, 0))
+        self.assertEqual(self.client.next(), (3, v2.REPLY_INLINE, garbage))
+        self.placed(3, rpc.null_call(3), data, (40, 8, 0, 0))
+        self.assertEqual(self.client.next(), (3, v2.REPLY_INLINE, garbage))
+        self.placed(3, stream, data, (at, 8, 0, 0), lists=words(1, at) + words(7, 8, 0, 0) + words(0, 0, 0))
+        self.assertEqual(self.client.next(), (3, v2.ERROR, words(v2.READ_CHUNKS, 0)))
+        # Sequences: no message follows, too many follow, and a final message that comes too early.
+        for messages, remaining, error in [(0, 4, v2.INVAL_CONT), (128, 4, v2.SYSTEM), (2, len(stream) - 4, None)]:
+            self.client.send(5, placement.CALL_MIDDLE, words(messages, remaining, 4) + words(5))
+            if error:
+                self.assertEqual(self.client.next(), (5, v2.ERROR, words(error)))
+                # The rest of it is discarded, up to the final message.
+            self.placed(5, self.write(5, 8)[4:], data, (at, 8, 0, 0))
+        self.assertEqual(self.client.next(), (5, v2.ERROR, words(v2.INVAL_CONT)))
+        # Messages that do not count down, and a Payload stream that reaches into the target of an item.
+        for messages, remaining in [(2, len(stream) - 4), (2, len(stream) - 8)]:
+            self.client.send(5, placement.CALL_MIDDLE, words(messages, remaining, 4) + words(5))
+        self.assertEqual(self.client.next(), (5, v2.ERROR, words(v2.INVAL_CONT)))
+        self.placed(5, stream[8:], data, (at, 8, 0, 0))
+        long = stream + bytes(1000)
+        self.client.send(3, placement.CALL, words(0, 0, 0, 0, 1, at, 8, 0, 0, len(long)) + long + data)
+        self.assertEqual(self.client.next(), (3, v2.ERROR, words(v2.BAD_XDR)))
+        self.placed(6, self.write(6, 8), data, (at, 8, 0, 0))
+        self.written(6)
 
 
 class Both(unittest.TestCase):

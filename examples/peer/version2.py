@@ -5,6 +5,7 @@ Sections are those of the draft. Where it contradicts itself, drafts/errata-07.m
 
 import collections
 
+import placement
 import responder
 import rpc
 import xdr
@@ -28,6 +29,8 @@ CREDITS = 16
 # letter (erratum 2). As each message has one answer at most, answers that wait for credits are bounded, too.
 SPARE = 2
 MAX_CALL = responder.MAX_CALL
+# Messages that others of the same call follow, and the last ones.
+MIDDLES, FINALS = (CALL_MIDDLE, placement.CALL_MIDDLE), (CALL_INLINE, placement.CALL)
 
 
 class Refused(Exception):
@@ -56,6 +59,10 @@ class Flow:
         ahead = (self.limit - self.sent) % 2**32
         return 0 < ahead < 2**31 or is_grant and ahead == 0
 
+    def credits(self):
+        """How many messages may be sent at once."""
+        return (self.limit - self.sent) % 2**32 if self.may_send() else 0
+
     def credit(self, advertised=CREDITS):
         """The field of the next message: what was received and what is advertised (erratum 1)."""
         self.sent += 1
@@ -70,11 +77,12 @@ class Flow:
 class End:
     """What requester and responder have in common: credits, properties, and a queue of messages."""
 
-    def __init__(self, connection, flow):
-        self.connection, self.flow = connection, flow
+    def __init__(self, connection, flow, placing=None):
+        self.connection, self.flow, self.placing = connection, flow, placing
+        self.size = placement.SIZE if placing else DEFAULT_SIZE
         self.waiting = collections.deque()
         self.announced, self.peer_announced = False, False
-        self.peer_receives = DEFAULT_SIZE
+        self.peer_receives, self.peer_sends = DEFAULT_SIZE, DEFAULT_SIZE
 
     def send(self, xid, kind, body, version=VERSION):
         """Sends a message as soon as there is a credit."""
@@ -94,8 +102,10 @@ class End:
     def announce(self, xid):
         """Sends this end's properties, once (6.3.4)."""
         self.announced = True
-        values = [(SEND_SIZE, DEFAULT_SIZE), (RECEIVE_SIZE, DEFAULT_SIZE), (SEGMENT_COUNT, xdr.MAX_SEGMENTS)]
-        props = b"".join(words(which) + xdr.opaque(words(value)) for which, value in values)
+        numbers = [(SEND_SIZE, self.size), (RECEIVE_SIZE, self.size), (SEGMENT_COUNT, xdr.MAX_SEGMENTS)]
+        values = [(which, words(number)) for which, number in numbers]
+        values += self.placing.announced() if self.placing else []
+        props = b"".join(words(which) + xdr.opaque(value) for which, value in values)
         self.send(xid, CONNPROP_FINAL, words(len(values)) + props)
 
     def properties(self, kind, reader):
@@ -114,6 +124,8 @@ class End:
                     value.opaque(length)
                 elif length and SEND_SIZE <= which <= REVERSE_SUPPORT:
                     found[which] = value.word()
+                elif length and self.placing:
+                    self.placing.property(which, value)
             except xdr.BadXdr:
                 raise Refused(BAD_PROPVAL) from None
             known = SEND_SIZE <= which <= HOST_AUTH
@@ -122,14 +134,15 @@ class End:
         if reader.rest():
             raise Refused(BAD_XDR)
         # No message is longer than this end has announced to send (5.2.1, erratum 22).
-        self.peer_receives = min(found.get(RECEIVE_SIZE, self.peer_receives), DEFAULT_SIZE)
+        self.peer_receives = min(found.get(RECEIVE_SIZE, self.peer_receives), self.size)
+        self.peer_sends = found.get(SEND_SIZE, self.peer_sends)
 
 
 class Responder(End):
     """The responder of one connection."""
 
-    def __init__(self, connection, flow, program):
-        super().__init__(connection, flow)
+    def __init__(self, connection, flow, program, placing=None):
+        super().__init__(connection, flow, placing)
         self.program = program
         # The continued call that is arriving: its XID, its parts, and the octets that have to follow.
         self.parts = None
@@ -160,6 +173,10 @@ class Responder(End):
             self.dispatch(xid, kind, reader)
         except Refused as refused:
             self.refuse(xid, version, kind, refused.code, *refused.details)
+        except placement.Invalid:
+            self.refuse(xid, version, kind, INVAL_CONT)
+        except placement.TooLong:
+            self.refuse(xid, version, kind, SYSTEM)
         except xdr.TooManySegments:
             self.refuse(xid, version, kind, SEGMENTS, xdr.MAX_SEGMENTS)
         except (xdr.BadXdr, responder.BadChunks):
@@ -167,15 +184,17 @@ class Responder(End):
         self.grant()
 
     def refuse(self, xid, version, kind, code, *details):
-        own = self.parts is not None and self.parts[0] == xid
-        if own:
-            self.parts = None
-        self.refused = xid if kind == CALL_MIDDLE else self.refused
+        others_follow = kind in MIDDLES
+        if self.parts and self.parts[0] == xid:
+            self.parts, others_follow = None, kind != CALL_INLINE
+        if self.placing and self.placing.xid == xid:
+            self.placing.xid, others_follow = None, kind != placement.CALL
+        self.refused = xid if others_follow else self.refused
         self.send(xid, ERROR, words(code, *details), version)
 
     def dispatch(self, xid, kind, reader):
         if kind in (CONNPROP_MIDDLE, CONNPROP_FINAL):
-            if self.parts:
+            if self.parts or self.placing and self.placing.xid is not None:
                 raise Refused(INVAL_CONT)
             self.in_properties = kind == CONNPROP_MIDDLE and not self.peer_announced
             # A server answers the first message with its own properties, whatever its type (erratum 12).
@@ -183,11 +202,16 @@ class Responder(End):
                 self.announce(xid)
             self.properties(kind, reader)
             return
-        if self.in_properties and kind in (CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE):
+        if self.in_properties and kind in (CALL_EXTERNAL, *MIDDLES, *FINALS):
             raise Refused(INVAL_CONT)
-        if self.refused == xid and kind in (CALL_MIDDLE, CALL_INLINE):
-            self.refused = xid if kind == CALL_MIDDLE else None
+        if self.refused == xid and kind in MIDDLES + FINALS:
+            self.refused = xid if kind in MIDDLES else None
             return
+        if self.placing and kind in (placement.CALL_MIDDLE, placement.CALL):
+            self.placed(xid, kind, reader)
+            return
+        if self.placing and self.placing.xid is not None and kind in (CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE):
+            raise Refused(INVAL_CONT)
         if kind == CALL_MIDDLE:
             self.part(xid, reader)
             return
@@ -220,19 +244,44 @@ class Responder(End):
         before = self.parts[1] if self.parts else b""
         self.parts = xid, before + payload, remaining
 
-    def call(self, xid, kind, reader):
+    def placed(self, xid, kind, reader):
+        """A call with placed items, or a part of one."""
+        if self.parts or self.placing.xid not in (None, xid):
+            raise Refused(INVAL_CONT)
+        if kind == placement.CALL_MIDDLE:
+            self.placing.part(xid, reader.data, reader, MAX_CALL)
+            return
+        reads, writes, reply = self.chunks(reader)
+        count = reader.word()
+        if count > placement.MAX_ITEMS:
+            raise xdr.BadXdr("too many placed items")
+        items = [tuple(reader.word() for _ in range(4)) for _ in range(count)]
+        length = reader.word()
+        if reads:
+            raise Refused(READ_CHUNKS, 0)
+        found = self.placing.whole(xid, reader.data, items, length, reader.at, self.peer_sends, MAX_CALL)
+        self.execute(responder.Call(xid, None, [], [], writes, reply), *found)
+
+    def chunks(self, reader, call_chunk=None):
+        """The chunk lists behind the prefix, with the Call chunk in the list that is given, if there is one."""
         handle = reader.word()
-        call_chunk = reader.read_list() if kind == CALL_EXTERNAL else []
+        if call_chunk is not None:
+            call_chunk += reader.read_list()
         reads, writes, reply = reader.read_list(), reader.write_list(), reader.reply_chunk()
-        chunks = [segment for _, segment in call_chunk + reads] + [segment for chunk in writes for segment in chunk]
+        chunks = [segment for _, segment in (call_chunk or []) + reads] + [at for chunk in writes for at in chunk]
         chunks += reply or []
         if len(chunks) > xdr.MAX_SEGMENTS:
             raise xdr.TooManySegments("more segments in a header than announced")
         if handle and handle not in [segment[0] for segment in chunks]:
             raise xdr.BadXdr("a handle to invalidate that the call does not have")
         positions = [position for position, _ in reads]
-        if positions != sorted(positions) or any(position for position, _ in call_chunk):
+        if positions != sorted(positions) or any(position for position, _ in call_chunk or []):
             raise xdr.BadXdr("positions that decrease, or a Call chunk that is not at zero")
+        return reads, writes, reply
+
+    def call(self, xid, kind, reader):
+        call_chunk = [] if kind == CALL_EXTERNAL else None
+        reads, writes, reply = self.chunks(reader, call_chunk)
         payload = reader.rest()
         if kind == CALL_EXTERNAL:
             if payload or not call_chunk:
@@ -249,10 +298,22 @@ class Responder(End):
         if len(responder.check(call)) > most:
             # An item that is not DDP-eligible (erratum 67).
             raise Refused(READ_CHUNKS, most)
-        stream, reduced = responder.arguments(self.connection, call)
+        self.execute(call, *responder.arguments(self.connection, call))
+
+    def execute(self, call, stream, reduced):
+        """Executes a call whose arguments are there, and returns its results."""
         if not rpc.is_call(stream, call.xid):
             raise xdr.BadXdr("another XID than in the header, or no call")
         reply, items = self.program.answer(stream, reduced)
+        if self.placing:
+            # A sequence begins with credits for all of it, and nothing waits before it.
+            credits = 0 if self.waiting else self.flow.credits()
+            sizes = self.size, self.peer_receives
+            for kind, body in self.placing.reply(reply, items, call.writes, *sizes, credits) or []:
+                self.send(call.xid, kind, body)
+                reply = None
+        if reply is None:
+            return
         try:
             reply, writes = responder.reduce(self.connection, call, reply, items)
         except responder.NoRoom:
