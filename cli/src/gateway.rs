@@ -19,7 +19,7 @@ use rpcrdma_setup::congestion::check_congestion;
 use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{DeviceChoice, DeviceName, Resources};
 use rpcrdma_setup::mount_options::{MountOptions, Proto};
-use rpcrdma_setup::{Context, Failure};
+use rpcrdma_setup::{Context, Failure, units};
 
 use crate::args::{Crc, Endpoint, GatewayArgs};
 use crate::capture;
@@ -31,7 +31,7 @@ use crate::trace;
 const RECORD_HEADER: u32 = 64 << 10;
 /// The number of descriptors of each client: its connection and the one to the server.
 const DESCRIPTORS: usize = 2;
-/// The memory for receives of clients over RDMA, as `serve` has it.
+/// The memory for receives of each side over RDMA, as `serve` has it for its clients.
 const RECEIVE_MEMORY: usize = 512 << 20;
 
 /// Passes messages on until SIGINT, SIGTERM or SIGHUP.
@@ -44,13 +44,18 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
     check(args, &tuning, has_rdma_clients)?;
     let server = address(&args.to)?;
     let mut access = access(args, catalog, &tuning)?;
-    let limits = resources(args, has_rdma_clients);
+    let rdma_sides = usize::from(has_rdma_clients) + usize::from(args.to.proto == Proto::Rdma);
+    let limits = resources(args, rdma_sides)?;
+    let receives = limits.receives / rdma_sides.max(1);
+    access.rdma.max_receive_memory = receives;
+    let pairs = limits.connections;
     let gateway = Gateway {
         args,
         tuning: &tuning,
         pool: Pool::keeping(limits.budget.limit() + limits.receives, limits.kept),
         capture: capture::create(&args.accepting.capture, capture::Clock::Real)?,
         limits,
+        receives,
     };
     let trace = trace::create(&args.trace, Clock::monotonic())?;
     // Before any thread is started, because each thread has privileges of its own.
@@ -66,6 +71,7 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
             max_reply: args.max_reply,
             ..ReducerOptions::default()
         },
+        max_pairs: pairs,
         trace,
         ..RelayOptions::new(server)
     };
@@ -99,25 +105,39 @@ pub(crate) fn run(args: &GatewayArgs, catalog: &Catalog) -> Result<(), Failure> 
 
 /// Checks that options have an effect.
 fn check(args: &GatewayArgs, tuning: &Tuning, has_rdma_clients: bool) -> Result<(), Failure> {
-    let only_clients = [
-        ("--rpcrdma", args.accepting.rpcrdma.is_some()),
-        ("--features", args.accepting.features.is_some()),
-        ("--inline", args.accepting.inline.is_some()),
-        ("--crc", args.accepting.crc.is_some()),
-    ];
-    let given = only_clients.iter().find(|(_, given)| *given);
-    if let (Some((name, _)), false) = (given, has_rdma_clients) {
-        let text =
-            format!("{name}: only for --listen rdma:ADDR (-o has those of --to rdma:SERVER)");
-        return Err(Failure::Usage(text));
+    let accepting = &args.accepting;
+    let to_rdma = args.to.proto == Proto::Rdma;
+    if !has_rdma_clients {
+        let of_clients = [
+            ("--rpcrdma", accepting.rpcrdma.is_some()),
+            ("--features", accepting.features.is_some()),
+            ("--inline", accepting.inline.is_some()),
+            ("--device", accepting.device.is_some()),
+            ("--registration", accepting.registration.is_some()),
+            ("--crc", accepting.crc.is_some()),
+        ];
+        let effect = "only for --listen rdma:ADDR (-o has options of --to rdma:SERVER)";
+        refuse_first(&of_clients, effect)?;
     }
-    args.accepting.check_crc()?;
-    let has_rdma = has_rdma_clients || args.to.proto == Proto::Rdma;
-    if args.accepting.capture.capture.is_some() && !has_rdma {
-        return Err(Failure::usage(
-            "--capture: only what passes over RDMA is captured",
-        ));
+    if !args.options.is_empty() && !to_rdma {
+        let text = args.options.join(",");
+        return Err(Failure::Usage(format!(
+            "-o {text}: only for --to rdma:SERVER (connections of clients have options of their own, see --help)"
+        )));
     }
+    if !has_rdma_clients && !to_rdma {
+        let tuned = tuning.given();
+        let of_rdma = [
+            ("--capture", accepting.capture.capture.is_some()),
+            ("--delay", accepting.delay.is_some()),
+            ("--rate", accepting.rate.is_some()),
+            ("--costs", accepting.costs.is_some()),
+            (tuned.unwrap_or_default(), tuned.is_some()),
+        ];
+        let effect = "only for what passes over RDMA, with --listen rdma:ADDR or --to rdma:SERVER";
+        refuse_first(&of_rdma, effect)?;
+    }
+    accepting.check_crc()?;
     if has_rdma_clients {
         tuning.check_for(Side::Server)?;
     }
@@ -125,6 +145,14 @@ fn check(args: &GatewayArgs, tuning: &Tuning, has_rdma_clients: bool) -> Result<
         check_congestion(congestion)?;
     }
     Ok(())
+}
+
+/// Returns an error for the first of these options that is given, and says where it has an effect.
+fn refuse_first(options: &[(&str, bool)], effect: &str) -> Result<(), Failure> {
+    match options.iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(Failure::Usage(format!("{name}: {effect}"))),
+        None => Ok(()),
+    }
 }
 
 /// Returns the first address of the server. It is found once, when the gateway begins.
@@ -174,7 +202,7 @@ fn link(args: &GatewayArgs, proto: Proto) -> LinkOptions {
     let is_rdma = proto == Proto::Rdma;
     LinkOptions {
         delay: if is_rdma {
-            args.accepting.delay.0
+            args.accepting.delay().0
         } else {
             Default::default()
         },
@@ -186,7 +214,10 @@ fn link(args: &GatewayArgs, proto: Proto) -> LinkOptions {
 }
 
 /// Returns the limits of the gateway. Raises the soft limit on file descriptors to the hard limit.
-fn resources(args: &GatewayArgs, has_rdma_clients: bool) -> Limits {
+///
+/// # Errors
+/// There are too few descriptors or too little memory for the requested connections.
+fn resources(args: &GatewayArgs, rdma_sides: usize) -> Result<Limits, Failure> {
     let (descriptors, raised) = limits::raise_descriptors();
     if let Err(error) = raised {
         tracing::warn!(%error, descriptors, "cannot raise the limit on open files");
@@ -195,14 +226,29 @@ fn resources(args: &GatewayArgs, has_rdma_clients: bool) -> Limits {
         Some(memory) => usize::try_from(memory).unwrap_or(usize::MAX),
         None => limits::default_memory(),
     };
-    let receives = if has_rdma_clients { RECEIVE_MEMORY } else { 0 };
+    let receives = RECEIVE_MEMORY.saturating_mul(rdma_sides);
     // There are no files to open.
     let left = limits::most_connections(descriptors);
-    let clients = usize::try_from(left).unwrap_or(usize::MAX) / DESCRIPTORS;
-    let limits = Limits::new(memory, receives, clients.max(1));
+    let by_descriptors = usize::try_from(left).unwrap_or(usize::MAX) / DESCRIPTORS;
+    let wanted = args.connections.unwrap_or(by_descriptors.max(1));
+    if wanted > by_descriptors.max(1) {
+        return Err(Failure::Usage(format!(
+            "--connections {wanted}: a limit of {descriptors} open files is enough for {by_descriptors}, with as many \
+             to the server: raise it (`ulimit -n`)"
+        )));
+    }
+    let limits = Limits::without_reply_cache(memory, receives, wanted);
     let connections = limits.connections;
-    tracing::info!(memory, descriptors, connections, "limits");
-    limits
+    if args.connections.is_some() && connections < wanted {
+        return Err(Failure::Usage(format!(
+            "--connections {wanted}: the memory limit ({}) guarantees each its memory only up to {connections}: raise \
+             --memory-limit",
+            units::show_size(memory as u64),
+        )));
+    }
+    let receives = limits.receives;
+    tracing::info!(memory, receives, descriptors, connections, "limits");
+    Ok(limits)
 }
 
 /// Drops the privileges that are of no use for passing messages on. Reserved ports are bound whenever a
@@ -211,7 +257,7 @@ fn drop_privileges(args: &GatewayArgs, access: &Access) -> Result<(), Failure> {
     let is_verbs = |name: &DeviceName| matches!(name, DeviceName::Verbs(_));
     let privileges = Privileges {
         directories: false,
-        locked_memory: is_verbs(&args.accepting.device) || is_verbs(&access.device.name),
+        locked_memory: is_verbs(&args.accepting.device()) || is_verbs(&access.device.name),
         low_ports: true,
     };
     let dropped = privileges.drop_others();
@@ -223,6 +269,8 @@ struct Gateway<'a> {
     args: &'a GatewayArgs,
     tuning: &'a Tuning,
     limits: Limits,
+    /// Bytes for the receives of each side over RDMA.
+    receives: usize,
     /// The memory of all transports, unless a verbs device has its own.
     pool: Pool,
     capture: Option<Capture>,
@@ -312,8 +360,8 @@ impl Gateway<'_> {
     fn rdma_server(&self, pool: &Pool, address: SocketAddr) -> Result<RdmaServer, Failure> {
         let args = self.args;
         let choice = DeviceChoice {
-            name: args.accepting.device.clone(),
-            registration: args.accepting.registration,
+            name: args.accepting.device(),
+            registration: args.accepting.registration(),
             address: Some(address.ip()).filter(|ip| !ip.is_unspecified()),
             resources: self.device_resources(),
             pool: Some(pool.clone()),
@@ -330,7 +378,7 @@ impl Gateway<'_> {
         let features = args.accepting.features.clone().unwrap_or_else(all);
         let mut options = RdmaServerOptions {
             versions: args.accepting.rpcrdma.clone().unwrap_or_default(),
-            max_receive_memory: self.limits.receives,
+            max_receive_memory: self.receives,
             max_connections: self.limits.accepted(),
             budget: self.limits.budget.clone(),
             ..RdmaServerOptions::new(self.tuning.protocols(&features))
@@ -375,6 +423,8 @@ fn report(relay: &Relay, outgoing: &dyn Outgoing, rdma: Option<&RefCell<RdmaServ
         failed = stats.failed,
         misplaced = stats.misplaced,
         stray = stats.stray,
+        replaced = stats.replaced,
+        refused = stats.full,
         "passed on"
     );
     let to_server = outgoing.counters();

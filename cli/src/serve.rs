@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     }
     let wanted = ThreadCount::new(args, threads::processors())?;
     let link = LinkOptions {
-        delay: args.accepting.delay.0,
+        delay: args.accepting.delay().0,
         rate: args.accepting.rate.map(|rate| rate.0),
         busy_poll: args.accepting.busy_poll,
         crc: args.accepting.crc.is_none_or(Crc::is_on),
@@ -106,10 +106,10 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     };
     let costs = CostsArg::load(args.accepting.costs.as_ref())?;
     let costs = costs.on_link(
-        args.accepting.delay.0,
+        args.accepting.delay().0,
         args.accepting.rate.map(|rate| rate.0),
     );
-    note_other_delay(args.accepting.delay, &costs.model());
+    note_other_delay(args.accepting.delay(), &costs.model());
     if let Some(sizes) = args.accepting.inline {
         tuning.check_beside_inline("--inline")?;
         sizes.apply(&mut rdma_options.common);
@@ -120,8 +120,8 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     }
     let addresses = addresses(&args.listen)?;
     let mut device = DeviceChoice {
-        name: args.accepting.device.clone(),
-        registration: args.accepting.registration,
+        name: args.accepting.device(),
+        registration: args.accepting.registration(),
         // An unspecified address leaves the choice of a verbs device open.
         address: addresses.first().copied().filter(|ip| !ip.is_unspecified()),
         resources: Resources {
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &ServeArgs, catalog: &Catalog) -> Result<(), Failure> {
     device.check()?;
     device.capture = capture::create(&args.accepting.capture, capture::Clock::Real)?;
     options.trace = trace::create(&args.trace, Clock::monotonic())?;
-    let is_software = args.accepting.device == DeviceName::Iwarp;
+    let is_software = args.accepting.device() == DeviceName::Iwarp;
     let port = is_software.then_some(args.port);
     if port == Some(args.tcp_port) && args.tcp_port != 0 {
         return Err(Failure::Usage(format!(
@@ -260,7 +260,7 @@ const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 /// Drops the privileges that are of no use for serving, now that the files of the command line are
 /// open and ports that need privileges are bound.
 fn drop_privileges(args: &ServeArgs, rpcbind: Option<Way>) -> Result<(), Failure> {
-    let is_verbs = matches!(args.accepting.device, DeviceName::Verbs(_));
+    let is_verbs = matches!(args.accepting.device(), DeviceName::Verbs(_));
     let privileges = Privileges {
         directories: !args.exports.is_empty(),
         locked_memory: is_verbs,

@@ -3,8 +3,10 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::Stdio;
+use std::time::Duration;
 
 use common::gateway::Gateway;
 use common::{Finished, Proto, Server, rpcrdma, run};
@@ -95,6 +97,91 @@ fn a_gateway_is_killed_under_load_and_its_successor_goes_on() {
     }
 }
 
+/// Returns a record of RPC over TCP that consists of these words.
+fn record(words: &[u32]) -> Vec<u8> {
+    let length = 0x8000_0000 | (4 * words.len() as u32);
+    let all = [&[length], words].concat();
+    all.into_iter().flat_map(u32::to_be_bytes).collect()
+}
+
+#[test]
+fn a_client_beyond_the_limit_is_closed_at_once_and_the_log_says_so() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("tcp:{}", server.local_addr().unwrap());
+    let mut gateway = Gateway::start_logged("tcp:127.0.0.1:0", &to, &["--connections", "1"]);
+    let connect = || {
+        let stream = TcpStream::connect(gateway.address).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        stream.set_read_timeout(patience).unwrap();
+        stream
+    };
+    // NULL of NFS. Its client is not idle until it is answered.
+    let call = record(&[7, 0, 2, 100_003, 3, 0, 0, 0, 0, 0]);
+    let mut first = connect();
+    first.write_all(&call).unwrap();
+    let (mut passed, _) = server.accept().unwrap();
+    let mut arrived = vec![0; call.len()];
+    passed.read_exact(&mut arrived).unwrap();
+    assert_eq!(arrived, call);
+    match connect().read(&mut [0; 4]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        other => panic!("the second client is not closed: {other:?}"),
+    }
+    let reply = record(&[7, 1, 0, 0, 0, 0]);
+    passed.write_all(&reply).unwrap();
+    let mut answer = vec![0; reply.len()];
+    first.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, reply);
+    // The first client is idle now, so that another one replaces it, half a second after its last call.
+    std::thread::sleep(Duration::from_millis(600));
+    let mut third = connect();
+    third.write_all(&call).unwrap();
+    let (mut passed, _) = server.accept().unwrap();
+    passed.read_exact(&mut arrived).unwrap();
+    passed.write_all(&reply).unwrap();
+    third.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, reply);
+    let mut log = gateway.child.stderr.take().unwrap();
+    gateway.end();
+    let mut text = String::new();
+    log.read_to_string(&mut text).unwrap();
+    for words in [
+        "no room for another client",
+        "connections=1",
+        "replaced=1",
+        "refused=1",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn more_connections_than_there_are_resources_for_are_refused() {
+    for (args, words) in [
+        (
+            ["--connections", "4000000000", "--drain", "1s"],
+            "ulimit -n",
+        ),
+        (
+            ["--connections", "300", "--memory-limit", "24M"],
+            "raise --memory-limit",
+        ),
+        (["--connections", "0", "--drain", "1s"], "a number from 1"),
+    ] {
+        let between = [
+            "gateway",
+            "--listen",
+            "rdma:127.0.0.1:0",
+            "--to",
+            "tcp:127.0.0.1",
+        ];
+        let refused = run([&between[..], &args[..]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+        assert!(refused.stderr.contains(words), "{refused:#?}");
+    }
+}
+
 #[test]
 fn options_without_effect_are_refused() {
     for (args, words) in [
@@ -150,5 +237,34 @@ fn options_without_effect_are_refused() {
         let refused = run([&["gateway"], args].concat());
         assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
         assert!(refused.stderr.contains(words), "{refused:#?}");
+    }
+    // What is for RDMA has no effect where there is none, and what is for clients over RDMA none for others.
+    let of_clients = [
+        ["--rpcrdma", "2"],
+        ["--features", "ddp"],
+        ["--inline", "4k"],
+        ["--device", "verbs"],
+        ["--registration", "per-call"],
+        ["--crc", "off"],
+    ];
+    let of_rdma = [
+        ["--delay", "1ms"],
+        ["--rate", "1g"],
+        ["--costs", "interrupt=1us"],
+        ["--set", "credits=7"],
+    ];
+    for (to, options) in [
+        ("rdma:127.0.0.1", &of_clients[..]),
+        ("tcp:127.0.0.1", &of_clients[..]),
+        ("tcp:127.0.0.1", &of_rdma[..]),
+        ("tcp:127.0.0.1", &[["-o", "inline=4k"]][..]),
+    ] {
+        for option in options {
+            let between = ["gateway", "--listen", "tcp:127.0.0.1:0", "--to", to];
+            let refused = run([&between[..], &option[..]].concat());
+            assert_eq!(refused.status.code(), Some(2), "{refused:#?}");
+            let says = [option[0], "only for"].map(|word| refused.stderr.contains(word));
+            assert_eq!(says, [true, true], "{refused:#?}");
+        }
     }
 }

@@ -19,14 +19,14 @@ use super::tuning::{TuningArgs, features, versions};
 /// Options of the connections that clients make, and of their memory.
 #[derive(Debug, Args)]
 pub(crate) struct AcceptingArgs {
-    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`)
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Iwarp)]
-    pub(crate) device: DeviceName,
+    /// Device under RPC-over-RDMA: iwarp, verbs or verbs:NAME (see `rpcrdma devices`). Default: iwarp
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceName>,
 
     /// How a verbs device registers memory for clients: auto (the best that it supports), windows,
-    /// per-call or persistent-unsafe (clients can access more than they are offered)
-    #[arg(long, value_name = "WAY", default_value_t = Policy(None))]
-    pub(crate) registration: Policy,
+    /// per-call or persistent-unsafe (clients can access more than they are offered). Default: auto
+    #[arg(long, value_name = "WAY")]
+    pub(crate) registration: Option<Policy>,
 
     /// Versions of RPC-over-RDMA that clients may speak: some of 1, 2 (the drafts of 2016) and 2wg
     /// (the working group's draft -07), separated by commas. Default: all
@@ -72,9 +72,9 @@ pub(crate) struct AcceptingArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<CongestionControl>,
 
-    /// Delay everything this side sends (a gateway: over RDMA), as a long link would
-    #[arg(long, value_name = "TIME", default_value = "0")]
-    pub(crate) delay: Delay,
+    /// Delay everything this side sends (a gateway: over RDMA), as a long link would. Default: 0
+    #[arg(long, value_name = "TIME")]
+    pub(crate) delay: Option<Delay>,
 
     /// Limit what this side sends (a gateway: over RDMA) to this many bits per second; over RDMA that
     /// includes the RDMA Reads that fetch what clients write (see `rpcrdma put --help`)
@@ -98,15 +98,30 @@ pub(crate) struct AcceptingArgs {
 }
 
 impl AcceptingArgs {
+    /// Returns the device under connections of clients.
+    pub(crate) fn device(&self) -> DeviceName {
+        self.device.clone().unwrap_or_default()
+    }
+
+    /// Returns the way in which that device registers memory.
+    pub(crate) fn registration(&self) -> Policy {
+        self.registration.unwrap_or_default()
+    }
+
+    /// Returns the delay of everything that this side sends.
+    pub(crate) fn delay(&self) -> Delay {
+        self.delay.unwrap_or_default()
+    }
+
     /// Checks that `--crc` has an effect.
     ///
     /// # Errors
     /// The device is not iwarp.
     pub(crate) fn check_crc(&self) -> Result<(), Failure> {
-        match self.crc.is_some() && self.device != DeviceName::Iwarp {
+        let device = self.device();
+        match self.crc.is_some() && device != DeviceName::Iwarp {
             true => Err(Failure::Usage(format!(
-                "--crc: only for device iwarp, and --device is {}",
-                self.device
+                "--crc: only for device iwarp, and --device is {device}"
             ))),
             false => Ok(()),
         }

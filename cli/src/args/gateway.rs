@@ -7,6 +7,7 @@ use clap::Args;
 use rpcrdma_setup::mount_options::{Proto, RDMA_PORT, TCP_PORT};
 use rpcrdma_setup::units;
 
+use super::serve::connections;
 use super::{AcceptingArgs, TraceArgs};
 
 /// Pass RPC between clients and a server, over TCP and RDMA, until interrupted.
@@ -52,6 +53,15 @@ pub(crate) struct GatewayArgs {
     /// how it was transferred to the server, and how long the reply could be
     #[arg(long)]
     pub(crate) explain: bool,
+
+    /// Maximum number of connections of clients, each of which has one to the server
+    ///
+    /// At the limit, a new client replaces the one without calls in progress whose last call is the
+    /// longest ago. If all have calls in progress, the new one is closed at once, with a warning in the
+    /// log. Default: half of the descriptors (`ulimit -n`), but no more than half of `--memory-limit`
+    /// allows at 64 KiB each
+    #[arg(long, value_name = "N", value_parser = connections)]
+    pub(crate) connections: Option<usize>,
 
     #[command(flatten)]
     pub(crate) accepting: AcceptingArgs,

@@ -180,7 +180,7 @@ impl Threads {
 }
 
 /// Parses the maximum number of connections.
-fn connections(text: &str) -> Result<usize, String> {
+pub(super) fn connections(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "write a number from 1".to_owned())
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,12 +20,27 @@ pub struct Gateway {
 impl Gateway {
     #[track_caller]
     pub fn start(listen: &str, to: &str, args: &[&str]) -> Self {
-        let mut child = rpcrdma()
-            .args(["gateway", "--listen", listen, "--to", to])
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::run(
+            listen,
+            rpcrdma()
+                .args(["gateway", "--listen", listen, "--to", to])
+                .args(args),
+        )
+    }
+
+    /// Starts it with `-v`. Its log is in the standard error of [`Gateway::child`].
+    #[track_caller]
+    pub fn start_logged(listen: &str, to: &str, args: &[&str]) -> Self {
+        let mut command = rpcrdma();
+        command
+            .args(["-v", "gateway", "--listen", listen, "--to", to])
+            .args(args);
+        Self::run(listen, command.stderr(Stdio::piped()))
+    }
+
+    #[track_caller]
+    fn run(listen: &str, command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
