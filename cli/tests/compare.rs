@@ -776,7 +776,7 @@ fn conditions_are_those_that_the_system_reports() {
     let file = dir.path().join("rows.json");
     let mut command = rpcrdma();
     command.args([
-        "compare", "--via", "tcp,v1", "--ops", "null", "--time", "1s",
+        "compare", "--via", "tcp,v1", "--ops", "null", "--time", "200ms",
     ]);
     command.args(["--no-trips", "--congestion", "reno", "--json"]);
     command
@@ -898,7 +898,7 @@ fn an_ordinary_user_is_told_the_congestion_control_that_was_granted() {
     let allows = |name: &str| list.split_whitespace().any(|allowed| allowed == name);
     let granted = if allows("cubic") { "cubic" } else { "reno" };
 
-    let comparison = as_ann(&["--time", "1s", "--json", file.to_str().unwrap()]);
+    let comparison = as_ann(&["--time", "200ms", "--json", file.to_str().unwrap()]);
     let deadline = Instant::now() + patience();
     let sockets = loop {
         // Those of this process and of its servers; all three connections exist before any is measured.
