@@ -42,7 +42,9 @@ pub(super) fn cases(ground: &Ground) -> Vec<Case> {
             "a grant that receives can stand behind, at most 65536",
             asks(u32::MAX),
         )
-        .needs(FIRST),
+        // The text binds a grant to receives, and sets no number.
+        .needs(FIRST)
+        .level(Level::Robustness),
         row(
             3,
             "a call that asks for no credit",

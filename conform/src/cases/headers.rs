@@ -97,6 +97,7 @@ pub fn cases(ground: &Ground) -> Vec<Case> {
 fn versions(rows: &Rows<'_>) -> Vec<Case> {
     vec![
         rows.version(1, "version 3", 3),
+        // No version 0 exists, so that no responder supports it: section 4.5.1 makes no exception.
         rows.version(2, "version 0", 0).needs("rfc8166/4.5.1/1"),
         rows.version(3, "version 4294967295", u32::MAX)
             .needs("rfc8166/4.5.1/1"),
@@ -242,11 +243,15 @@ fn parsing(rows: &Rows<'_>) -> Vec<Case> {
             MSG,
             &endless,
         ),
-        rows.err_chunk(PARSING, 17, "a header alone", |it| it.null()[..28].to_vec()),
+        // The header is whole; no section names an error for a payload that is missing.
+        rows.err_chunk(PARSING, 17, "a header alone", |it| it.null()[..28].to_vec())
+            .level(Level::Robustness),
+        // Section 4.5.2 has this among the errors, and section 4.2.1 lets a receiver ignore the second XID.
         rows.err_chunk("RFC 8166, 4.2.1", 1, "the XID of another call", |it| {
             let other = it.0.wrapping_add(0x1000_0000);
             v1::header(it.0).with(&rpc::null(other).bytes())
-        }),
+        })
+        .level(Level::Should),
         rows.err_chunk("RFC 8166, 4.2.1", 2, "a header and half an XID", |it| {
             it.null()[..30].to_vec()
         })
