@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 
+use crate::dialect::Dialect;
 use crate::expect::{Expect, Reply};
 use crate::wire::v1::Segment;
-use crate::wire::{Xdr, v1};
+use crate::wire::{Xdr, mpa, v1, wg};
 
 /// How binding the text is that decides a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -36,6 +37,8 @@ pub enum End {
     Lives,
     /// A further NULL call is answered, or the server has closed the connection.
     LivesOrCloses,
+    /// Nothing is sent after the script, which leaves a message incomplete.
+    Incomplete,
 }
 
 /// An action of the scripted client, or something that must come.
@@ -58,14 +61,43 @@ pub enum Step {
     /// Checks that the rooms with these handles, one after the other, hold the message of a long reply, and
     /// that the Reply chunk of the last message says how much of each is used.
     Message(Vec<u32>, Reply),
-    /// Makes as many NULL calls at once as the last reply granted, and at most this many, and expects a
+    /// Makes as many NULL calls at once as the server's credits allow, and at most this many, and expects a
     /// reply to each, in any order.
     Burst(u32),
+    /// Sends a message in whose credit field is the number of messages received so far plus this. In the
+    /// working group's version 2 only.
+    SendGranting(i32, Vec<u8>),
+    /// Sends a message this many times, whatever the server's credits are.
+    Flood(usize, Vec<u8>),
+    /// Checks that nothing comes for a moment but credits and properties.
+    Quiet,
+    /// Expects that the server tells its properties, if it has not done so. In the working group's version 2
+    /// only.
+    Properties,
+    /// Checks that the last reply came in several messages, each of which told how many bytes would follow
+    /// it. In the working group's version 2 only.
+    Counted,
+}
+
+/// Returns the first steps of the usual connection: in version 1, private data for 4096 bytes in both
+/// directions and for remote invalidation; in version 2, this end's properties besides.
+#[must_use]
+pub fn opening(dialect: Dialect) -> Vec<Step> {
+    let connect = Step::Connect(mpa::PRIVATE_DATA.to_vec());
+    match dialect {
+        Dialect::One => vec![connect],
+        Dialect::Wg => {
+            let first = wg::introduction(&wg::plain_properties());
+            vec![connect, Step::Send(first)]
+        }
+    }
 }
 
 /// One exchange with its expectations.
 #[derive(Clone, Debug)]
 pub struct Case {
+    /// The version that is spoken.
+    pub dialect: Dialect,
     /// The section that decides, as `RFC 8166, 4.5.2`.
     pub section: &'static str,
     /// The number within the section. Numbers are never given again.
@@ -92,6 +124,7 @@ impl Case {
     #[must_use]
     pub fn address(&self) -> String {
         let (document, section) = self.section.split_once(", ").unwrap_or((self.section, "0"));
+        let document = document.replace("version-two", "rpcrdma2");
         let document = document.replace(' ', "").to_ascii_lowercase();
         format!("{document}/{section}/{}", self.number)
     }
@@ -120,6 +153,21 @@ impl Case {
         Self { level, ..self }
     }
 
+    /// Sets the version that is spoken.
+    #[must_use]
+    pub fn speaking(self, dialect: Dialect) -> Self {
+        Self { dialect, ..self }
+    }
+
+    /// Leaves the connection in the middle of a message.
+    #[must_use]
+    pub fn incomplete(self) -> Self {
+        Self {
+            end: End::Incomplete,
+            ..self
+        }
+    }
+
     /// Allows the server to close the connection at the end.
     #[must_use]
     pub fn may_close(self) -> Self {
@@ -130,7 +178,7 @@ impl Case {
     }
 }
 
-/// Creates a case of level MUST after which the connection lives.
+/// Creates a case of version 1 and of level MUST after which the connection lives.
 #[must_use]
 pub fn case(
     section: &'static str,
@@ -140,6 +188,7 @@ pub fn case(
     script: Vec<Step>,
 ) -> Case {
     Case {
+        dialect: Dialect::One,
         section,
         number,
         level: Level::Must,

@@ -2,8 +2,54 @@
 
 use std::ops::RangeInclusive;
 
-use crate::wire::v1::{self, Message, Segment};
+use crate::dialect::Dialect;
+use crate::wire::v1::{self, Header, Message, Segment};
 use crate::wire::{Reader, Xdr};
+
+/// A received message in the terms that all versions share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// A message with an RPC message: its chunk lists, and its payload, of which all parts have come.
+    Rpc(Header, Vec<u8>),
+    /// Any other message.
+    Other(Vec<u8>),
+}
+
+impl Received {
+    /// Decodes a message of version 1.
+    #[must_use]
+    pub fn of_first(message: &[u8]) -> Self {
+        match v1::parse(message) {
+            Some(Message::Rpc(header, payload)) => Self::Rpc(header, payload),
+            Some(Message::Error(..)) | None => Self::Other(message.to_vec()),
+        }
+    }
+
+    /// Describes a message.
+    #[must_use]
+    pub fn brief(&self, dialect: Dialect) -> String {
+        match self {
+            Self::Rpc(header, payload) => format!(
+                "an RPC message with XID {:#x} and {} bytes",
+                header.xid,
+                payload.len()
+            ),
+            Self::Other(message) => {
+                let mut from = Reader(message);
+                let words: Vec<u32> = std::iter::from_fn(|| from.word()).collect();
+                match &words[..] {
+                    [_, _, _, v1::ERROR, rest @ ..] => {
+                        format!("an RDMA_ERROR of {}", dialect.error_name(rest))
+                    }
+                    _ => format!(
+                        "a message of {} bytes that is none of {dialect}",
+                        message.len()
+                    ),
+                }
+            }
+        }
+    }
+}
 
 /// Something that may come next on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +58,9 @@ pub enum Expect {
     ErrVers(u32, u32),
     /// RDMA_ERROR with ERR_CHUNK and this XID.
     ErrChunk(u32),
+    /// RDMA2_ERROR with this XID, this version in its header, and these words behind the header type. Words that
+    /// are `None` may have any value.
+    Error(u32, u32, Vec<Option<u32>>),
     /// A reply.
     Reply(Reply),
     /// The end of the connection.
@@ -90,19 +139,26 @@ impl Reply {
         Self { long: true, ..self }
     }
 
-    fn check(&self, message: &[u8]) -> Result<(), String> {
-        let (header, payload) = match v1::parse(message) {
-            Some(Message::Rpc(header, payload)) => (header, payload),
-            Some(Message::Error(_, _, words)) => {
-                return Err(format!("an RDMA_ERROR of {}", named(&words)));
-            }
-            None => return Err("a message that is none of version 1".into()),
+    fn check(&self, received: &Received, dialect: Dialect) -> Result<(), String> {
+        let Received::Rpc(header, payload) = received else {
+            return Err(received.brief(dialect));
         };
-        let procedure = if self.long { v1::NOMSG } else { v1::MSG };
-        if (header.xid, header.version, header.procedure) != (self.xid, 1, procedure) {
+        let (version, procedure) = (
+            dialect.version(),
+            if self.long { v1::NOMSG } else { v1::MSG },
+        );
+        if (header.xid, header.version, header.procedure) != (self.xid, version, procedure) {
+            let form = |procedure| match procedure {
+                v1::NOMSG => "in the Reply chunk",
+                _ => "inline",
+            };
             return Err(format!(
-                "XID {:#x}, version {}, procedure {}; not {:#x}, 1, {procedure}",
-                header.xid, header.version, header.procedure, self.xid
+                "XID {:#x}, version {}, payload {}; not {:#x}, {version}, {}",
+                header.xid,
+                header.version,
+                form(header.procedure),
+                self.xid,
+                form(procedure)
             ));
         }
         if !header.reads.is_empty() {
@@ -138,12 +194,12 @@ impl Reply {
             return match payload.is_empty() {
                 true => Ok(()),
                 false => Err(format!(
-                    "{} bytes after an RDMA_NOMSG header",
+                    "{} bytes after a header without a payload",
                     payload.len()
                 )),
             };
         }
-        self.check_payload(&payload)
+        self.check_payload(payload)
     }
 
     /// Compares an RPC message with the words of the reply.
@@ -188,32 +244,47 @@ impl Expect {
     ///
     /// # Errors
     /// The first difference.
-    pub fn check(&self, message: &[u8]) -> Result<(), String> {
+    pub fn check(&self, received: &Received, dialect: Dialect) -> Result<(), String> {
         match self {
-            Self::Reply(reply) => reply.check(message),
-            Self::Closed => Err("a message".into()),
-            Self::ErrChunk(xid) => error(message, *xid, 1, |words| words == [v1::ERR_CHUNK]),
-            Self::ErrVers(xid, version) => error(message, *xid, *version, |words| match words {
-                [v1::ERR_VERS, low, high] => low <= high && !(low..=high).contains(&version),
-                _ => false,
-            }),
+            Self::Reply(reply) => reply.check(received, dialect),
+            Self::Closed => Err(received.brief(dialect)),
+            Self::ErrChunk(xid) => {
+                error(received, dialect, *xid, 1, |words| words == [v1::ERR_CHUNK])
+            }
+            Self::ErrVers(xid, version) => {
+                error(received, dialect, *xid, *version, |words| match words {
+                    [v1::ERR_VERS, low, high] => low <= high && !(low..=high).contains(&version),
+                    _ => false,
+                })
+            }
+            Self::Error(xid, version, expected) => {
+                error(received, dialect, *xid, *version, |words| {
+                    let mut pairs = words.iter().zip(expected);
+                    words.len() == expected.len()
+                        && pairs.all(|(word, expected)| expected.is_none_or(|it| it == *word))
+                })
+            }
         }
     }
 }
 
 /// Compares a message with RDMA_ERROR.
 fn error(
-    message: &[u8],
+    received: &Received,
+    dialect: Dialect,
     xid: u32,
     version: u32,
     is_it: impl Fn(&[u32]) -> bool,
 ) -> Result<(), String> {
+    let Received::Other(message) = received else {
+        return Err(received.brief(dialect));
+    };
     let mut from = Reader(message);
     let fixed = [from.word(), from.word(), from.word(), from.word()];
     let words: Vec<u32> = std::iter::from_fn(|| from.word()).collect();
     let [got, its_version, _, procedure] = fixed.map(Option::unwrap_or_default);
     if procedure != v1::ERROR {
-        return Err(format!("a message with procedure {procedure}"));
+        return Err(received.brief(dialect));
     }
     if (got, its_version) != (xid, version) {
         return Err(format!(
@@ -222,16 +293,7 @@ fn error(
     }
     match is_it(&words) && from.0.is_empty() {
         true => Ok(()),
-        false => Err(format!("an RDMA_ERROR of {}", named(&words))),
-    }
-}
-
-/// Returns the words after the procedure of an RDMA_ERROR in words.
-fn named(words: &[u32]) -> String {
-    match words {
-        [v1::ERR_VERS, low, high] => format!("ERR_VERS, versions {low} to {high}"),
-        [v1::ERR_CHUNK] => "ERR_CHUNK".into(),
-        other => format!("words {:x?}", &other[..other.len().min(8)]),
+        false => Err(received.brief(dialect)),
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use crate::case::Case;
+use crate::dialect::Dialect;
 use crate::report::{Entry, Report, Verdict};
-use crate::run::{Failed, Server, alive, perform};
+use crate::run::{Failed, Server, alive, perform, speaks};
 
 /// Selection of cases, and what counts.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +35,8 @@ fn starts(address: &str, prefix: &str) -> bool {
 }
 
 /// Judges a server by the selected cases. `each` is called for each case as soon as it has ended; if it
-/// returns false, the rest is not performed, and the report says so.
+/// returns false, the rest is not performed, and the report says so. Cases of a version that the server does not
+/// speak are not performed; one entry stands for all of them.
 pub fn judge(
     cases: &[Case],
     selection: &Selection,
@@ -42,11 +44,40 @@ pub fn judge(
     each: &mut dyn FnMut(&Entry) -> bool,
 ) -> Report {
     let mut report = Report::default();
-    if let Err(failed) = alive(server) {
-        report.untestable = Some(format!("NULL over RPC-over-RDMA version 1: {failed}"));
+    let mut selected: Vec<&Case> = cases.iter().filter(|case| selection.has(case)).collect();
+    let mut absent = Vec::new();
+    // Versions in which the plain call is answered.
+    let mut answered = Vec::new();
+    for dialect in Dialect::ALL {
+        let count = selected.iter().filter(|it| it.dialect == dialect).count();
+        if count == 0 {
+            continue;
+        }
+        match speaks(server, dialect) {
+            Ok(()) if alive(server, dialect).is_ok() => answered.push(dialect),
+            Ok(()) => {}
+            Err(Failed::NotApplicable(why)) => {
+                selected.retain(|case| case.dialect != dialect);
+                absent.push(Entry::absent(dialect, count, why));
+            }
+            Err(other) => {
+                report.untestable = Some(format!("NULL over {dialect}: {other}"));
+                return report;
+            }
+        }
+    }
+    if selected.is_empty() {
+        let why = absent.iter().map(|entry| entry.why().to_owned());
+        report.untestable = Some(why.collect::<Vec<_>>().join("; "));
         return report;
     }
-    let selected: Vec<&Case> = cases.iter().filter(|case| selection.has(case)).collect();
+    for entry in absent {
+        let goes_on = each(&entry);
+        report.entries.push(entry);
+        if !goes_on {
+            return report;
+        }
+    }
     let mut failed: HashSet<String> = HashSet::new();
     // Bases that are not selected are performed silently where a selected case depends on them.
     let mut bases: HashMap<&str, bool> = HashMap::new();
@@ -88,8 +119,12 @@ pub fn judge(
         if is_bad {
             failed.insert(address.clone());
         }
+        let is_there = || match answered.contains(&case.dialect) {
+            true => alive(server, case.dialect),
+            false => speaks(server, case.dialect),
+        };
         if (is_bad || case.hostile)
-            && let Err(gone) = alive(server)
+            && let Err(gone) = is_there()
         {
             report.lost = Some(format!(
                 "after {address}, the server does not answer any more: {gone}"

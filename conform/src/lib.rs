@@ -14,10 +14,13 @@
 
 pub mod case;
 pub mod cases;
+mod connection_wg;
+pub mod dialect;
 pub mod expect;
 pub mod judge;
 mod memory;
 pub mod peer;
+mod private_data;
 pub mod report;
 pub mod run;
 pub mod stream;

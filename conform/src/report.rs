@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::case::{Case, Level};
+use crate::dialect::Dialect;
 
 /// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -53,6 +54,31 @@ impl Entry {
             verdict,
             seconds,
             exchange: if failed { exchange } else { Vec::new() },
+        }
+    }
+}
+
+impl Entry {
+    /// Returns the entry that stands for `count` cases of a version that the server does not speak.
+    pub(crate) fn absent(dialect: Dialect, count: usize, why: String) -> Self {
+        Self {
+            address: dialect.group().to_owned(),
+            section: dialect.document(),
+            level: Level::Must,
+            sends: format!("all {count} cases"),
+            expects: "replies",
+            verdict: Verdict::NotApplicable(why),
+            seconds: 0.0,
+            exchange: Vec::new(),
+        }
+    }
+
+    /// Returns the reason of the result, if it has one.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match &self.verdict {
+            Verdict::Passed => "",
+            Verdict::Failed(why) | Verdict::NotApplicable(why) | Verdict::NotTested(why) => why,
         }
     }
 }

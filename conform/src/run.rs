@@ -1,24 +1,26 @@
 //! Performance of one case on connections of its own.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::case::{Case, End, Step};
-use crate::expect::{Expect, Reply, success};
+use crate::case::{Case, End, Step, opening};
+use crate::connection_wg::ConnectionWg;
+use crate::dialect::Dialect;
+use crate::expect::{Expect, Received, Reply, success};
 use crate::memory::Memory;
 use crate::peer::{Heard, Peer};
-use crate::stream::{Gone, Stream};
+use crate::private_data::{receive_size, send_size, settings};
+use crate::stream::{Gone, Meanwhile, Stream};
 use crate::wire::mpa::{self, Frame};
-use crate::wire::rpc;
-use crate::wire::v1::{self, Message};
+use crate::wire::{rpc, v1, wg};
 
 /// The XID of the call that shows that a connection lives.
 const LAST: u32 = 0x600d_600d;
 /// The XID of the first call of a burst.
 const FIRST_OF_BURST: u32 = 0x600e_0000;
-/// The inline threshold of a peer that says none (RFC 8166, section 3.3.3), bytes.
-const DEFAULT_RECEIVE: usize = 1024;
+/// The time in which nothing may come, where nothing must.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// The server under test.
 #[derive(Clone, Copy, Debug)]
@@ -55,31 +57,72 @@ pub struct Performed {
 /// Performs a case.
 #[must_use]
 pub fn perform(case: &Case, server: &Server) -> Performed {
-    let mut play = Play::new(server);
+    let mut play = Play::new(server, case.dialect);
     let result = play.whole(&case.script, case.end);
     let exchange = play.exchange;
     Performed { result, exchange }
 }
 
-/// Returns whether the server accepts a connection and answers a NULL call.
+/// Returns whether the server accepts a connection of this version and answers a NULL call.
 ///
 /// # Errors
 /// The server does otherwise, or is not there.
-pub fn alive(server: &Server) -> Result<(), Failed> {
-    let script = [Step::Connect(mpa::PRIVATE_DATA.to_vec())];
-    Play::new(server).whole(&script, End::Lives)
+pub fn alive(server: &Server, dialect: Dialect) -> Result<(), Failed> {
+    Play::new(server, dialect).whole(&opening(dialect), End::Lives)
+}
+
+/// Returns whether the server speaks this version, whether it keeps its rules or not.
+///
+/// # Errors
+/// [`Failed::NotApplicable`]: the server does not speak it. [`Failed::Unreachable`]: there is no connection.
+pub fn speaks(server: &Server, dialect: Dialect) -> Result<(), Failed> {
+    let mut play = Play::new(server, dialect);
+    let absent = |what: String| Failed::NotApplicable(format!("{dialect} is not spoken: {what}"));
+    for step in opening(dialect) {
+        match play.step(&step) {
+            Err(Failed::Deviation(what)) => return Err(absent(what)),
+            other => other?,
+        }
+    }
+    if dialect == Dialect::One {
+        play.send(&play.null(LAST))?;
+    }
+    match play.hear(&mut || true) {
+        Ok(Some(Event::Message(received @ Received::Other(_)))) => {
+            Err(absent(received.brief(dialect)))
+        }
+        Ok(Some(Event::Ended(what))) => Err(absent(what)),
+        Ok(Some(Event::Silence)) => Err(absent(Gone::Late.to_string())),
+        // A message of this version, or one that breaks a rule of it.
+        Ok(Some(Event::Message(Received::Rpc(..))) | None) | Err(Failed::Deviation(_)) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+/// Something that the script has to look at.
+enum Event {
+    Message(Received),
+    /// The end of the connection.
+    Ended(String),
+    /// Nothing came in time.
+    Silence,
 }
 
 struct Play<'a> {
     server: &'a Server,
+    dialect: Dialect,
     peer: Option<Peer>,
     memory: Memory,
-    /// The longest message that the server receives, bytes.
+    /// The longest message that the server receives in version 1, bytes.
     receive: usize,
-    /// Whether this client said that it supports remote invalidation.
+    /// Whether this client said that it supports remote invalidation, in version 1.
     invalidates: bool,
     /// The handles in the chunk lists of messages that were sent on this connection.
     named: HashSet<u32>,
+    /// State of this connection in the working group's version 2.
+    wg: ConnectionWg,
+    /// What came while a message waited for credits.
+    waiting: VecDeque<Event>,
     /// The last RPC message with its transport header.
     last: Option<v1::Header>,
     exchange: Vec<String>,
@@ -90,14 +133,17 @@ fn deviation(what: impl std::fmt::Display) -> Failed {
 }
 
 impl<'a> Play<'a> {
-    fn new(server: &'a Server) -> Self {
+    fn new(server: &'a Server, dialect: Dialect) -> Self {
         Self {
             server,
+            dialect,
             peer: None,
             memory: Memory::default(),
-            receive: DEFAULT_RECEIVE,
+            receive: receive_size(&[]),
             invalidates: false,
             named: HashSet::new(),
+            wg: ConnectionWg::new(),
+            waiting: VecDeque::new(),
             last: None,
             exchange: Vec::new(),
         }
@@ -107,15 +153,27 @@ impl<'a> Play<'a> {
         for step in script {
             self.step(step)?;
         }
-        self.send(&v1::header(LAST).with(&rpc::null(LAST).bytes()))?;
         let mut allowed = vec![Expect::Reply(success(LAST, &[]))];
-        if end == End::LivesOrCloses {
-            allowed.push(Expect::Closed);
+        match end {
+            End::Incomplete => return Ok(()),
+            End::Lives => {}
+            End::LivesOrCloses => allowed.push(Expect::Closed),
         }
-        self.expect(&allowed).map_err(|failed| match failed {
+        let null = self.null(LAST);
+        let ended = self.send(&null).and_then(|()| self.expect(&allowed));
+        ended.map_err(|failed| match failed {
             Failed::Deviation(what) => deviation(format!("at the NULL call at the end: {what}")),
             other => other,
         })
+    }
+
+    /// Returns a NULL call.
+    fn null(&self, xid: u32) -> Vec<u8> {
+        let call = rpc::null(xid).bytes();
+        match self.dialect {
+            Dialect::One => v1::header(xid).with(&call),
+            Dialect::Wg => wg::call(xid, &call),
+        }
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Failed> {
@@ -124,7 +182,21 @@ impl<'a> Play<'a> {
             Step::Offer(segment, content) => self.memory.offer(*segment, content.clone()),
             Step::Room(segment) => self.memory.room(*segment),
             Step::Send(message) => self.send(message)?,
+            Step::SendGranting(more, message) => {
+                let credit = self.wg.received().wrapping_add_signed(*more);
+                self.send(&wg::with_credit(message.clone(), credit))?;
+            }
+            Step::Flood(count, message) => {
+                self.note_text(format!("sends {count} times:"));
+                self.note("sent", message);
+                for _ in 0..*count {
+                    self.peer()?.send(message);
+                }
+            }
             Step::Expect(allowed) => self.expect(allowed)?,
+            Step::Quiet => self.quiet()?,
+            Step::Properties => self.properties()?,
+            Step::Counted => self.wg.counted().map_err(deviation)?,
             Step::Message(handles, reply) => self.message(handles, reply).map_err(deviation)?,
             Step::Burst(most) => self.burst(*most)?,
             Step::Holds(handle, bytes) => self.memory.holds(*handle, bytes).map_err(deviation)?,
@@ -136,6 +208,8 @@ impl<'a> Play<'a> {
         self.peer = None;
         self.memory = Memory::default();
         self.named.clear();
+        self.wg = ConnectionWg::new();
+        self.waiting.clear();
         let unreachable = |what: &dyn std::fmt::Display| Failed::Unreachable(what.to_string());
         let stream = Stream::connect_within(self.server.address, self.server.patience);
         let mut peer = Peer::new(stream.map_err(|error| unreachable(&error))?);
@@ -169,82 +243,165 @@ impl<'a> Play<'a> {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<(), Failed> {
-        if message.len() > self.receive {
+        if self.dialect == Dialect::Wg {
+            self.wait_for_credit()?;
+        }
+        let (longest, section) = match self.dialect {
+            Dialect::One => (self.receive, "RFC 8797"),
+            Dialect::Wg => (self.wg.longest(), "version-two-07, 5.2.2"),
+        };
+        if message.len() > longest {
             return Err(Failed::NotApplicable(format!(
-                "the server receives messages of at most {} bytes (RFC 8797), and this one has {}",
-                self.receive,
+                "the server receives messages of at most {longest} bytes ({section}), and this one has {}",
                 message.len()
             )));
         }
         self.note("sent", message);
-        if let Some(Message::Rpc(header, _)) = v1::parse(message) {
+        if let Some(v1::Message::Rpc(header, _)) = v1::parse(message) {
             let reads = header.reads.iter().map(|(_, segment)| segment);
             let writes = header.writes.iter().chain(&header.reply).flatten();
             self.named
                 .extend(reads.chain(writes).map(|segment| segment.handle));
         }
+        self.wg.sends(message);
         self.peer()?.send(message);
         Ok(())
     }
 
-    /// Receives the next message, answers Read Requests before it, and compares it.
-    fn expect(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
+    /// Waits until the server can receive another message (version-two-07, section 4.2.1). Where the connection
+    /// has ended, that is for the next expectation to see.
+    fn wait_for_credit(&mut self) -> Result<(), Failed> {
         loop {
-            let heard = self.peer()?.hear(&mut || true);
-            for placed in std::mem::take(&mut self.peer()?.placed) {
-                self.note_text(format!(
-                    "RDMA Write: {} bytes to {:#x}",
-                    placed.bytes.len(),
-                    placed.stag
-                ));
-                self.memory.write(&placed).map_err(deviation)?;
+            let sent = self.peer()?.next_msn().wrapping_sub(1);
+            let has_ended = matches!(self.waiting.back(), Some(Event::Ended(_)));
+            if self.wg.credits(sent) > 0 || has_ended {
+                return Ok(());
             }
-            match heard {
-                Ok(Heard::Read(request)) => {
-                    self.note_text(format!(
-                        "RDMA Read: {} bytes of {:#x}",
-                        request.length, request.source
-                    ));
-                    let bytes = self.memory.read(&request).map_err(deviation)?.to_vec();
-                    self.peer()?.respond(&request, &bytes);
+            match self.hear(&mut || true)? {
+                None => {}
+                Some(Event::Silence) => {
+                    let limit = self.wg.limit();
+                    return Err(deviation(format!(
+                        "no credit for another message came in time: the limit is {limit}, and {sent} were sent (version-two-07, 4.2.1.1)"
+                    )));
                 }
-                Ok(Heard::Message { bytes, invalidate }) => {
-                    self.note("received", &bytes);
-                    self.invalidated(invalidate)?;
-                    if let Some(Message::Rpc(header, _)) = v1::parse(&bytes) {
-                        self.last = Some(header);
-                    }
-                    let Some(first) = allowed.first() else {
-                        return Ok(());
-                    };
-                    if allowed.iter().any(|it| it.check(&bytes).is_ok()) {
-                        return Ok(());
-                    }
-                    let what = first.check(&bytes).err().unwrap_or_default();
-                    return Err(deviation(format!("received {what}")));
-                }
-                Ok(Heard::Response { .. }) => {
-                    return Err(deviation("an RDMA Read Response to no request"));
-                }
-                Ok(Heard::Terminate(code)) => {
-                    self.note_text(format!("Terminate: {code:x?}"));
-                    return match allowed.contains(&Expect::Closed) {
-                        true => Ok(()),
-                        false => Err(deviation(format!(
-                            "the connection is terminated: {code:x?}"
-                        ))),
-                    };
-                }
-                Err(gone @ (Gone::Closed | Gone::Reset | Gone::CutShort)) => {
-                    self.note_text(format!("the connection ended: {gone}"));
-                    return match allowed.contains(&Expect::Closed) {
-                        true => Ok(()),
-                        false => Err(deviation(format!("the connection ended: {gone}"))),
-                    };
-                }
-                Err(gone) => return Err(deviation(gone)),
+                Some(event) => self.waiting.push_back(event),
             }
         }
+    }
+
+    /// Receives the next message, answers Read Requests before it, and compares it.
+    fn expect(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
+        let event = loop {
+            if let Some(event) = self.waiting.pop_front() {
+                break event;
+            }
+            if let Some(event) = self.hear(&mut || true)? {
+                break event;
+            }
+        };
+        let received = match event {
+            Event::Message(received) => received,
+            Event::Silence => return Err(deviation(Gone::Late)),
+            Event::Ended(_) if allowed.contains(&Expect::Closed) => return Ok(()),
+            Event::Ended(what) => return Err(deviation(what)),
+        };
+        if let Received::Rpc(header, _) = &received {
+            self.last = Some(header.clone());
+        }
+        let mut first = None;
+        for expected in allowed {
+            match expected.check(&received, self.dialect) {
+                Ok(()) => return Ok(()),
+                Err(what) => first = first.or(Some(what)),
+            }
+        }
+        first.map_or(Ok(()), |what| Err(deviation(format!("received {what}"))))
+    }
+
+    /// Takes the next thing that comes. Returns `None` if it is nothing that the script has to look at.
+    fn hear(&mut self, meanwhile: Meanwhile<'_>) -> Result<Option<Event>, Failed> {
+        let heard = self.peer()?.hear(meanwhile);
+        for placed in std::mem::take(&mut self.peer()?.placed) {
+            self.note_text(format!(
+                "RDMA Write: {} bytes to {:#x}",
+                placed.bytes.len(),
+                placed.stag
+            ));
+            self.memory.write(&placed).map_err(deviation)?;
+        }
+        match heard {
+            Ok(Heard::Read(request)) => {
+                self.note_text(format!(
+                    "RDMA Read: {} bytes of {:#x}",
+                    request.length, request.source
+                ));
+                let bytes = self.memory.read(&request).map_err(deviation)?.to_vec();
+                self.peer()?.respond(&request, &bytes);
+                Ok(None)
+            }
+            Ok(Heard::Message { bytes, invalidate }) => {
+                self.note("received", &bytes);
+                if let Some(handle) = invalidate {
+                    self.note_text(format!("which invalidates {handle:#x}"));
+                }
+                match self.dialect {
+                    Dialect::One => {
+                        self.invalidated(invalidate)?;
+                        Ok(Some(Event::Message(Received::of_first(&bytes))))
+                    }
+                    Dialect::Wg => {
+                        let taken = self.wg.take(&bytes, invalidate).map_err(deviation)?;
+                        Ok(taken.map(Event::Message))
+                    }
+                }
+            }
+            Ok(Heard::Response { .. }) => Err(deviation("an RDMA Read Response to no request")),
+            Ok(Heard::Terminate(code)) => {
+                let text = format!("the connection is terminated: {code:x?}");
+                self.note_text(text.clone());
+                Ok(Some(Event::Ended(text)))
+            }
+            Err(gone @ (Gone::Closed | Gone::Reset | Gone::CutShort)) => {
+                let text = format!("the connection ended: {gone}");
+                self.note_text(text.clone());
+                Ok(Some(Event::Ended(text)))
+            }
+            Err(Gone::Late) => Ok(Some(Event::Silence)),
+            Err(Gone::Nonsense(what)) => Err(deviation(what)),
+        }
+    }
+
+    /// Checks that nothing comes for a moment but credits and properties.
+    fn quiet(&mut self) -> Result<(), Failed> {
+        let start = Instant::now();
+        let mut event = self.waiting.pop_front();
+        while event.is_none() && start.elapsed() < QUIET {
+            event = self.hear(&mut || start.elapsed() < QUIET)?;
+        }
+        match event {
+            None | Some(Event::Silence) => Ok(()),
+            Some(Event::Ended(what)) => Err(deviation(what)),
+            Some(Event::Message(received)) => Err(deviation(format!(
+                "{} came before it may be sent",
+                received.brief(self.dialect)
+            ))),
+        }
+    }
+
+    /// Waits for the last of the server's properties.
+    fn properties(&mut self) -> Result<(), Failed> {
+        while !self.wg.has_properties() {
+            match self.hear(&mut || true)? {
+                None => {}
+                Some(Event::Silence) => {
+                    return Err(deviation("RDMA2_CONNPROP_FINAL did not come in time"));
+                }
+                Some(Event::Ended(what)) => return Err(deviation(what)),
+                Some(event) => self.waiting.push_back(event),
+            }
+        }
+        Ok(())
     }
 
     /// Compares a message that was written into rooms, and the lengths that its Reply chunk returns.
@@ -276,10 +433,18 @@ impl<'a> Play<'a> {
 
     /// Makes as many calls at once as were granted, and receives their replies.
     fn burst(&mut self, most: u32) -> Result<(), Failed> {
-        let granted = self.last.as_ref().map_or(1, |it| it.credits);
+        if self.dialect == Dialect::Wg {
+            // The credits that the last message left may not be known yet.
+            self.wait_for_credit()?;
+        }
+        let sent = self.peer()?.next_msn().wrapping_sub(1);
+        let granted = match self.dialect {
+            Dialect::One => self.last.as_ref().map_or(1, |it| it.credits),
+            Dialect::Wg => self.wg.credits(sent),
+        };
         let mut waiting: Vec<u32> = (0..granted.min(most)).map(|n| FIRST_OF_BURST + n).collect();
         for xid in &waiting {
-            self.send(&v1::header(*xid).with(&rpc::null(*xid).bytes()))?;
+            self.send(&self.null(*xid))?;
         }
         while !waiting.is_empty() {
             let allowed = waiting.iter().map(|xid| Expect::Reply(success(*xid, &[])));
@@ -295,7 +460,6 @@ impl<'a> Play<'a> {
         let Some(handle) = handle else {
             return Ok(());
         };
-        self.note_text(format!("which invalidates {handle:#x}"));
         if !self.invalidates {
             let text = "a Send With Invalidate, which this client does not support (RFC 8797, 4.1)";
             return Err(deviation(text));
@@ -335,44 +499,5 @@ impl<'a> Play<'a> {
         if self.exchange.len() < KEPT {
             self.exchange.push(text);
         }
-    }
-}
-
-/// Returns the flags, the send size and the receive size that private data tells (RFC 8797, section 5.2).
-fn settings(private: &[u8]) -> Option<[u8; 3]> {
-    const MAGIC: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
-    let found = private.windows(8).find(|it| it.starts_with(&MAGIC));
-    match found {
-        Some(&[_, _, _, _, 1, flags, send, receive]) => Some([flags, send, receive]),
-        _ => None,
-    }
-}
-
-/// Returns the send size that private data tells (RFC 8797, section 4.2), bytes.
-fn send_size(private: &[u8]) -> usize {
-    settings(private).map_or(DEFAULT_RECEIVE, |[_, send, _]| {
-        (usize::from(send) + 1) * 1024
-    })
-}
-
-/// Returns the receive size that private data tells (RFC 8797, section 4.2), bytes.
-fn receive_size(private: &[u8]) -> usize {
-    // In units of 1024 bytes, less one.
-    settings(private).map_or(DEFAULT_RECEIVE, |[.., receive]| {
-        (usize::from(receive) + 1) * 1024
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_receive_size_is_found_at_any_offset_of_private_data() {
-        assert_eq!(receive_size(&[]), 1024);
-        assert_eq!(receive_size(&mpa::PRIVATE_DATA), 4096);
-        let shifted = [&[9, 0xf6][..], &[0xf6, 0xab, 0x0e, 0x18, 1, 0, 0, 15]].concat();
-        assert_eq!(receive_size(&shifted), 16384);
-        assert_eq!(receive_size(&[0xf6, 0xab, 0x0e, 0x18, 2, 0, 0, 15]), 1024);
     }
 }

@@ -93,3 +93,33 @@ fn padding_written_into_a_write_chunk() {
 fn a_missing_err_chunk() {
     is_found(Defect::NoErrChunk, "rfc8166/4.5.2/1");
 }
+
+#[test]
+fn no_credit_of_version_two_07() {
+    is_found(Defect::WgZeroGrant, "rpcrdma2-07/4.2.1.1/1");
+}
+
+#[test]
+fn credits_of_version_two_07_without_receives() {
+    is_found(Defect::WgUnbackedGrant, "rpcrdma2-07/4.2.1/1");
+}
+
+#[test]
+fn a_grant_of_the_client_that_is_never_honoured() {
+    is_found(Defect::WgDeafToGrants, "rpcrdma2-07/4.2.1/3");
+}
+
+#[test]
+fn a_credit_limit_of_the_client_that_is_not_kept() {
+    is_found(Defect::WgLimitIgnored, "rpcrdma2-07/4.2.1/3");
+}
+
+#[test]
+fn a_missing_error_of_version_two_07() {
+    is_found(Defect::WgNoError, "rpcrdma2-07/6.1/1");
+}
+
+#[test]
+fn a_wrong_error_code_of_version_two_07() {
+    is_found(Defect::WgWrongError, "rpcrdma2-07/6.3.4/2");
+}

@@ -4,7 +4,9 @@ mod common;
 
 use std::time::Duration;
 
+use rpc_transport::rdma::{Version, Versions};
 use rpcrdma_conform::cases;
+use rpcrdma_conform::dialect::Dialect;
 use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::Verdict;
 use rpcrdma_conform::run::Server;
@@ -39,6 +41,35 @@ fn our_server_passes_every_case() {
             not_applicable.filter(|it| matches!(it.verdict, Verdict::NotApplicable(_)));
         assert_eq!(not_applicable.count(), if inline == 4096 { 2 } else { 0 });
     }
+}
+
+#[test]
+fn a_version_that_is_not_spoken_is_said_once() {
+    let served = Served::with(4096, |options| {
+        options.versions = Versions::only(Version::ONE);
+    });
+    let cases = cases::all(&served.ground());
+    let server = Server {
+        address: served.address,
+        patience: Duration::from_secs(30),
+    };
+    let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
+    assert_eq!(report.status(true), 0);
+    let is_first = |it: &&rpcrdma_conform::case::Case| it.dialect == Dialect::One && !it.hostile;
+    let of_first = cases.iter().filter(is_first).count();
+    assert_eq!(report.entries.len(), of_first + 1);
+    let absent = &report.entries[0];
+    assert_eq!(absent.address, "rpcrdma2-07");
+    let why = "RPC-over-RDMA version 2 of version-two-07 is not spoken: an RDMA_ERROR of ERR_VERS, versions 1 to 1";
+    assert_eq!(absent.verdict, Verdict::NotApplicable(why.into()));
+    // With no other case selected, nothing can be tested.
+    let only = Selection {
+        only: vec!["rpcrdma2-07".into()],
+        ..Selection::default()
+    };
+    let report = judge(&cases, &only, &server, &mut |_| true);
+    assert_eq!(report.status(true), 2);
+    assert_eq!(report.untestable.as_deref(), Some(why));
 }
 
 #[test]

@@ -7,19 +7,20 @@ use rdma::middleware::Delay;
 
 use super::files::MountArgs;
 
-/// Judge a server of any make by RFC 8166, RFC 8797 and RFC 8267: say which rules it breaks.
+/// Judge a server of any make by RFC 8166, 8797, 8267 and draft -07: say which rules it breaks.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (MUST, SHOULD or
 robustness), one sentence of what is sent, and one of what must come. It has a connection of its
-own, over iWARP, and the server is tested in version 1. The export must be writable: a folder is
-made in it, and removed at the end. A case whose rule a simpler one found broken already is skipped.
+own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-07) if it speaks
+that. The export must be writable: a folder is made in it, and removed at the end. A case whose rule
+a simpler one found broken already is skipped.
 
 Exit status: 0 if the server passes, 1 if it deviates, 2 if it could not be tested.
 
   rpcrdma conform nfs://server/export                       all cases
   rpcrdma conform --list --only rfc8166/4.5                 what those of a section send and expect
-  rpcrdma conform --only rfc8166/3.4 --json report.json nfs://server/export")]
+  rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export")]
 pub(crate) struct ConformArgs {
     /// Export of the server under test, or a folder in it, as nfs://SERVER[:PORT]/PATH
     #[arg(value_name = "URL", required_unless_present = "list")]

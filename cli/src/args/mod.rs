@@ -127,7 +127,7 @@ pub(crate) enum Command {
     /// Say which rules the traffic in a capture breaks, what costs needlessly, and what would cost
     /// less
     Lint(LintArgs),
-    /// Judge a server of any make: say which rules of RPC-over-RDMA version 1 it breaks
+    /// Judge a server of any make: say which rules of RPC-over-RDMA it breaks
     Conform(ConformArgs),
     /// Run clients and servers in a simulation, with faults derived from a seed
     Sim(SimArgs),

@@ -1,4 +1,4 @@
-//! The tables of cases of version 1. A new case is a new row, with the next number of its section.
+//! The tables of cases. A new case is a new row, with the next number of its section.
 
 mod calls;
 mod credits;
@@ -10,6 +10,7 @@ mod lists;
 mod nfs;
 mod replay;
 mod setup;
+pub mod wg;
 
 pub use calls::cases as calls;
 pub use headers::cases as headers;
@@ -35,6 +36,7 @@ pub fn all(ground: &Ground) -> Vec<Case> {
         data::cases(ground),
         replay::cases(ground),
         floods::cases(ground),
+        wg::all(ground),
     ]
     .concat()
 }
@@ -70,6 +72,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::dialect::Dialect;
 
     fn cases() -> Vec<Case> {
         all(&Ground::without_files(7))
@@ -104,12 +107,12 @@ mod tests {
             let [document, section, number] = parts[..] else {
                 panic!("{address}");
             };
-            assert!(
-                document
-                    .strip_prefix("rfc")
-                    .is_some_and(|it| it.parse::<u32>().is_ok()),
-                "{address}"
-            );
+            let number_of_rfc = document.strip_prefix("rfc").map(str::parse::<u32>);
+            let is_known = match case.dialect {
+                Dialect::One => number_of_rfc.is_some_and(|it| it.is_ok()),
+                Dialect::Wg => document == "rpcrdma2-07",
+            };
+            assert!(is_known, "{address}");
             assert!(section.split('.').all(|it| !it.is_empty()), "{address}");
             assert!(number.parse::<u32>().is_ok(), "{address}");
             assert!(
@@ -123,7 +126,14 @@ mod tests {
     #[test]
     fn tables_that_are_shared_use_no_memory() {
         let ground = Ground::without_files(7);
-        for case in [headers(&ground), lists(&ground), calls(&ground)].concat() {
+        let of_first = [headers(&ground), lists(&ground), calls(&ground)].concat();
+        let of_wg = [
+            wg::headers(&ground),
+            wg::properties(&ground),
+            wg::continued(&ground),
+            wg::chunks(&ground),
+        ];
+        for case in [of_first, of_wg.concat()].concat() {
             let plain = case.script[1..]
                 .iter()
                 .all(|it| matches!(it, Step::Send(_) | Step::Expect(_)));

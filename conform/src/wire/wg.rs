@@ -53,6 +53,8 @@ pub const ERR_READ_CHUNKS: u32 = 6;
 pub const ERR_WRITE_CHUNKS: u32 = 7;
 /// `rdma_err` RDMA2_ERR_SEGMENTS.
 pub const ERR_SEGMENTS: u32 = 8;
+/// `rdma_err` RDMA2_ERR_WRITE_RESOURCE.
+pub const ERR_WRITE_RESOURCE: u32 = 9;
 /// `rdma_err` RDMA2_ERR_REPLY_RESOURCE.
 pub const ERR_REPLY_RESOURCE: u32 = 10;
 /// `rdma_err` RDMA2_ERR_VERS_MISMATCH.
@@ -318,7 +320,125 @@ pub fn parse_call(bytes: &[u8]) -> Option<Arrived> {
     Some(Arrived::Last(handle, header, from.0.to_vec()))
 }
 
+/// Encodes a call with these chunk lists. A Position-zero chunk of [`NOMSG`] is the Call chunk. `handle` is
+/// `rdma_inv_handle`.
+#[must_use]
+pub fn call_with(header: &Header, handle: u32, payload: &[u8]) -> Vec<u8> {
+    let put_reads = |out: Xdr, reads: &[(u32, Segment)]| {
+        let out = reads.iter().fold(out, |out, (position, segment)| {
+            let out = out.word(1).word(*position);
+            let out = out.word(segment.handle).word(segment.length);
+            out.long(segment.offset)
+        });
+        out.word(0)
+    };
+    let mut out = Xdr::new().word(handle);
+    let mut htype = CALL_INLINE;
+    if header.procedure == NOMSG {
+        htype = CALL_EXTERNAL;
+        let (call, items): (Vec<_>, Vec<_>) = header
+            .reads
+            .iter()
+            .partition(|(position, _)| *position == 0);
+        out = put_reads(put_reads(out, &call), &items);
+    } else {
+        out = put_reads(out, &header.reads);
+    }
+    for chunk in &header.writes {
+        out = put_chunk(out.word(1), chunk);
+    }
+    out = out.word(0);
+    out = match &header.reply {
+        Some(chunk) => put_chunk(out.word(1), chunk),
+        None => out.word(0),
+    };
+    message(header.xid, htype, &[], &out.raw(payload).done())
+}
+
+/// Translates a call of version 1. Any other message is returned unchanged.
+#[must_use]
+pub fn from_first(message: &[u8]) -> Vec<u8> {
+    match v1::parse(message) {
+        Some(v1::Message::Rpc(header, payload)) if header.version == 1 => {
+            call_with(&header, 0, &payload)
+        }
+        _ => message.to_vec(),
+    }
+}
+
+/// Decodes an RDMA2_REPLY_INLINE or RDMA2_REPLY_EXTERNAL: its header and its payload. Returns `None` if the
+/// message is neither.
+#[must_use]
+pub fn parse_reply(bytes: &[u8]) -> Option<(Header, Vec<u8>)> {
+    let mut from = Reader(bytes);
+    let (xid, version) = (from.word()?, from.word()?);
+    let (credits, htype) = (from.word()?, from.word()?);
+    if version != VERSION || !matches!(htype, REPLY_INLINE | REPLY_EXTERNAL) {
+        return None;
+    }
+    let mut header = Header {
+        version,
+        credits,
+        ..v1::header(xid)
+    };
+    while next_entry(&mut from)? {
+        header.writes.push(v1::take_chunk(&mut from)?);
+    }
+    if htype == REPLY_EXTERNAL {
+        header.procedure = NOMSG;
+        if next_entry(&mut from)? {
+            header.reply = Some(v1::take_chunk(&mut from)?);
+        }
+    }
+    Some((header, from.0.to_vec()))
+}
+
+/// Reads whether an optional item follows. Returns `None` if the word is neither 0 nor 1.
+fn next_entry(from: &mut Reader<'_>) -> Option<bool> {
+    match from.word()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+/// Decodes the properties of an RDMA2_CONNPROP_MIDDLE or RDMA2_CONNPROP_FINAL: their numbers and values. Returns
+/// `None` if they cannot be decoded.
+#[must_use]
+pub fn parse_properties(bytes: &[u8]) -> Option<Vec<(u32, Vec<u8>)>> {
+    let mut from = Reader(bytes.get(PREFIX..)?);
+    let count = from.word()?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let (which, len) = (from.word()?, from.word()? as usize);
+        let value = from.take(len)?.to_vec();
+        from.take(len.wrapping_neg() % 4)?;
+        all.push((which, value));
+    }
+    from.0.is_empty().then_some(all)
+}
+
 /// Returns the error, with its fields, for a version that the receiver does not support.
 pub fn unsupported() -> Vec<u32> {
     vec![ERR_VERS, VERSION, VERSION]
+}
+
+/// Returns the name of an error code without its prefix.
+#[must_use]
+pub fn error_name(code: u32) -> Option<&'static str> {
+    Some(match code {
+        ERR_VERS => "VERS",
+        ERR_BAD_XDR => "BAD_XDR",
+        ERR_BAD_PROPVAL => "BAD_PROPVAL",
+        ERR_INVAL_HTYPE => "INVAL_HTYPE",
+        ERR_INVAL_CONT => "INVAL_CONT",
+        ERR_READ_CHUNKS => "READ_CHUNKS",
+        ERR_WRITE_CHUNKS => "WRITE_CHUNKS",
+        ERR_SEGMENTS => "SEGMENTS",
+        ERR_WRITE_RESOURCE => "WRITE_RESOURCE",
+        ERR_REPLY_RESOURCE => "REPLY_RESOURCE",
+        ERR_VERS_MISMATCH => "VERS_MISMATCH",
+        ERR_SYSTEM => "SYSTEM",
+        _ => return None,
+    })
 }

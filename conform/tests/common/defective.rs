@@ -12,10 +12,17 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use rpcrdma_conform::wire::mpa;
 use rpcrdma_conform::wire::v1::{self, Header, Message};
+use rpcrdma_conform::wire::{mpa, wg};
+
+/// The calls in progress from which on [`Defect::WgUnbackedGrant`] loses the connection.
+const BACKED: u32 = 4;
+/// The time that a call is in progress with [`Defect::WgUnbackedGrant`].
+const SERVICE: Duration = Duration::from_millis(5);
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +43,18 @@ pub enum Defect {
     Padding,
     /// ERR_CHUNK is never sent.
     NoErrChunk,
+    /// Version-two-07: no message has a credit for another one.
+    WgZeroGrant,
+    /// Version-two-07: five calls at once are granted, and end the connection.
+    WgUnbackedGrant,
+    /// Version-two-07: RDMA2_GRANT of the client changes nothing.
+    WgDeafToGrants,
+    /// Version-two-07: the client's credit limits are not kept.
+    WgLimitIgnored,
+    /// Version-two-07: RDMA2_ERROR is never sent for messages of this version.
+    WgNoError,
+    /// Version-two-07: RDMA2_ERROR says SYSTEM where it should say INVAL_CONT.
+    WgWrongError,
 }
 
 /// State of all connections.
@@ -58,6 +77,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
             for stream in [&client, &upstream] {
                 stream.set_nodelay(true).unwrap();
             }
+            let in_progress = Arc::new(AtomicU32::new(0));
             let directions = [
                 (
                     client.try_clone().unwrap(),
@@ -72,6 +92,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
                     is_call,
                     dropped: 0,
                     shared: Arc::clone(&shared),
+                    in_progress: Arc::clone(&in_progress),
                 };
                 std::thread::spawn(move || relay.pass(from, to));
             }
@@ -87,6 +108,8 @@ struct Relay {
     /// Sends that were dropped.
     dropped: u32,
     shared: Arc<Mutex<Shared>>,
+    /// Calls of this connection without a reply, in version-two-07.
+    in_progress: Arc<AtomicU32>,
 }
 
 impl Relay {
@@ -113,7 +136,13 @@ impl Relay {
             ulpdu.truncate(length);
             match self.changed(ulpdu) {
                 Some(ulpdu) => to.write_all(&mpa::fpdu(&ulpdu, false))?,
-                None if self.defect == Defect::LongReplyChunk => return Ok(()),
+                None if matches!(
+                    self.defect,
+                    Defect::LongReplyChunk | Defect::WgUnbackedGrant
+                ) =>
+                {
+                    return Ok(());
+                }
                 None => self.dropped += 1,
             }
         }
@@ -136,12 +165,41 @@ impl Relay {
         let msn = u32::from_be_bytes(ulpdu[10..14].try_into().unwrap());
         ulpdu[10..14].copy_from_slice(&(msn - self.dropped).to_be_bytes());
         let message = ulpdu.split_off(UNTAGGED);
-        let message = match self.is_call {
-            true => self.call(message)?,
-            false => self.reply(message)?,
+        let message = match (wg::htype(&message), self.is_call) {
+            (Some(htype), _) => self.of_wg(htype, message)?,
+            (None, true) => self.call(message)?,
+            (None, false) => self.reply(message)?,
         };
         ulpdu.extend(message);
         Some(ulpdu)
+    }
+
+    /// Returns the message of version-two-07 that is passed on, if any.
+    fn of_wg(&self, htype: u32, mut message: Vec<u8>) -> Option<Vec<u8>> {
+        let is_error = !self.is_call && htype == wg::ERROR;
+        match self.defect {
+            Defect::WgZeroGrant if !self.is_call => message[8..12].fill(0),
+            Defect::WgDeafToGrants if self.is_call && htype == wg::GRANT => return None,
+            Defect::WgLimitIgnored if self.is_call => {
+                message = wg::with_credit(message, wg::CREDIT);
+            }
+            Defect::WgNoError if is_error => return None,
+            Defect::WgWrongError if is_error && message.get(19) == Some(&5) => message[19] = 100,
+            Defect::WgUnbackedGrant if self.is_call && htype == wg::CALL_INLINE => {
+                let before = self.in_progress.fetch_add(1, Ordering::SeqCst);
+                return (before < BACKED).then_some(message);
+            }
+            Defect::WgUnbackedGrant if !self.is_call && (is_error || htype > wg::CALL_INLINE) => {
+                // Calls at once are in progress at once, however fast the server is.
+                std::thread::sleep(SERVICE);
+                let less = |calls: u32| calls.checked_sub(1);
+                let (set, fetch) = (Ordering::SeqCst, Ordering::SeqCst);
+                // An error may be about something else than a call.
+                let _ = self.in_progress.fetch_update(set, fetch, less);
+            }
+            _ => {}
+        }
+        Some(message)
     }
 
     fn call(&self, mut message: Vec<u8>) -> Option<Vec<u8>> {

@@ -37,8 +37,13 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts a server of all dialects whose receives have `inline` bytes.
+    /// Starts a server of all versions whose receives have `inline` bytes.
     pub fn start(inline: u32) -> Self {
+        Self::with(inline, |_| {})
+    }
+
+    /// Starts a server whose receives have `inline` bytes, with changed options.
+    pub fn with(inline: u32, change: fn(&mut RdmaServerOptions)) -> Self {
         let stop = Stop::new();
         let (ready, address) = mpsc::channel();
         let its_stop = stop.clone();
@@ -55,6 +60,7 @@ impl Served {
             options.common.inline_send = inline;
             options.common.inline_receive = inline;
             options.common.max_receive_size = inline;
+            change(&mut options);
             let mut port = RdmaServer::new(Box::new(device), options);
             let address = port.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
             let port: Rc<RefCell<dyn ServerTransport>> = Rc::new(RefCell::new(port));

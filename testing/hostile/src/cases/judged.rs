@@ -1,16 +1,17 @@
 //! Cases that `rpcrdma conform` has for servers of any make, performed here with a bystander and bounds of
-//! memory.
+//! memory. What the project's own server must do is the first of the alternatives.
 
-use super::on;
-use crate::End::Lives;
+use super::{on, wg};
+use crate::End::{self, Lives};
 use crate::client::{Case, Reply, Step, case};
+use crate::wire::wg::{ERROR, success, unsupported};
 use rpcrdma_conform::case as judge;
-use rpcrdma_conform::expect::Expect;
+use rpcrdma_conform::expect::{self, Expect};
 
 /// The XID of the calls.
 const XID: u32 = 0x0bad;
 
-/// Converts a table of cases. What the project's own server must do is the first of the alternatives.
+/// Converts a table of cases of version 1.
 pub(super) fn judged(table: fn(&judge::Ground) -> Vec<judge::Case>) -> Vec<Case> {
     let cases = table(&judge::Ground::without_files(XID));
     cases.iter().map(converted).collect()
@@ -29,8 +30,60 @@ fn step(step: &judge::Step) -> Option<Step> {
             Expect::ErrVers(xid, version) => Some(Step::ErrVers(*xid, *version)),
             Expect::ErrChunk(xid) => Some(Step::ErrChunk(*xid)),
             Expect::Reply(reply) => Some(Step::Hear(Reply::of(reply))),
-            Expect::Closed => None,
+            Expect::Error(..) | Expect::Closed => None,
         },
         _ => None,
+    }
+}
+
+/// Converts a table of cases of the working group's version 2, which read this file.
+pub(super) fn judged_wg(table: fn(&judge::Ground) -> Vec<judge::Case>, file: &[u8]) -> Vec<Case> {
+    let ground = judge::Ground::new(file.to_vec(), file.to_vec(), (0, 0), XID);
+    table(&ground).iter().filter_map(converted_wg).collect()
+}
+
+/// Converts a case. Its script begins with a connection and the client's first message.
+fn converted_wg(judged: &judge::Case) -> Option<Case> {
+    let [judge::Step::Connect(_), judge::Step::Send(first), rest @ ..] = &judged.script[..] else {
+        return None;
+    };
+    let script = wg::beginning(first.clone(), rest.iter().filter_map(step_wg).collect());
+    let end = match judged.end {
+        judge::End::Lives | judge::End::LivesOrCloses => Lives,
+        judge::End::Incomplete => End::Left,
+    };
+    let case = case(judged.sends.clone(), judged.section, script, end);
+    Some(case.costing(wg::RECEIVES))
+}
+
+fn step_wg(step: &judge::Step) -> Option<Step> {
+    match step {
+        judge::Step::Send(message) => Some(Step::Send(message.clone())),
+        judge::Step::Expect(allowed) => Some(match allowed.first()? {
+            Expect::ErrVers(xid, version) => {
+                let words = [vec![*xid, *version, 0, ERROR], unsupported()].concat();
+                Step::HearWords(words, false)
+            }
+            Expect::Error(xid, version, error) => {
+                let error: Option<Vec<u32>> = error.iter().copied().collect();
+                let words = [vec![*xid, *version, 0, ERROR], error?].concat();
+                Step::HearWords(words, false)
+            }
+            Expect::Reply(reply) => heard(reply),
+            Expect::ErrChunk(_) | Expect::Closed => return None,
+        }),
+        _ => None,
+    }
+}
+
+/// Returns the step that expects a reply. Results come in one message or in several.
+fn heard(reply: &expect::Reply) -> Step {
+    match reply.more {
+        true => Step::HearParts(reply.xid, vec![0]),
+        false => {
+            let header = &success(reply.xid, &[])[..6];
+            let words = [header, &reply.words].concat();
+            Step::HearWords(words, false)
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::wire::wg::{self, CONNPROP_FINAL, CREDIT, VERSION};
 /// The XID of the invalid message.
 const XID: u32 = 0x0bad;
 /// The memory of the receive buffers of both ends, and of a call's data.
-const RECEIVES: usize = 3 << 20;
+pub(super) const RECEIVES: usize = 3 << 20;
 /// The minimum length of a message, in bytes: shorter ones are discarded (errata-07, 11).
 const PREFIX: usize = wg::PREFIX;
 
@@ -56,7 +56,7 @@ fn introduced(properties: &[u32], steps: Vec<Step>) -> Vec<Step> {
 
 /// Returns a script that establishes a connection with this first message, which the server answers
 /// with its properties, and continues with `steps`.
-fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
+pub(super) fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
     let mut script = vec![Wg, Send(first), HearType(CONNPROP_FINAL)];
     script.append(&mut steps);
     on(script)
@@ -104,13 +104,11 @@ fn discarded(name: impl Into<String>, section: &'static str, message: Vec<u8>) -
 enum Said {
     /// RDMA2_ERROR with these words.
     Error(Vec<u32>),
-    /// Nothing.
-    Silence,
     /// The answer that the correct message gets.
     Good,
 }
 
-use self::Said::{Error, Good, Silence};
+use self::Said::{Error, Good};
 
 /// Returns RDMA2_ERR_BAD_XDR.
 fn bad() -> Said {
@@ -178,7 +176,6 @@ impl Right {
                 let words = [&[xid, version, 0, wg::ERROR], &error[..]].concat();
                 steps.push(HearWords(words, false));
             }
-            Silence => {}
             Good => steps.extend(self.good.iter().cloned()),
         }
         let steps = introduced(&self.properties, steps);
