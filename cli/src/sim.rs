@@ -80,8 +80,9 @@ fn again(seed: u64, how: &How) -> String {
         VersionsOf::Only(version) => format!(" --rpcrdma {version}"),
     };
     let hostile = if swarm.hostile { " --hostile" } else { "" };
+    let relays = if swarm.relays { " --relays" } else { "" };
     format!(
-        "{program} sim{resizing}{features}{versions}{hostile}{selection} --seed {seed} --explain"
+        "{program} sim{resizing}{features}{versions}{hostile}{relays}{selection} --seed {seed} --explain"
     )
 }
 
@@ -202,6 +203,12 @@ fn print_summary(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
 fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
     let counts = summary.pairings.iter();
     let (least, most) = (counts.clone().min(), counts.max());
+    let is_free =
+        swarm.features == FeaturesOf::Seed && !matches!(swarm.versions, VersionsOf::Only(_));
+    if swarm.relays && is_free {
+        let text = "each of three hops in a version, and with a pairing of features, of its own";
+        return output::line(text);
+    }
     match (swarm.features, swarm.versions, least, most) {
         (FeaturesOf::Only(pairing), ..) => {
             output::line(format_args!("features {pairing} in all of them"))

@@ -1,6 +1,6 @@
 //! Runs seeds and prints which ones failed: `seeds FIRST..END`, with `--stop` only until the first
-//! failure; or `seeds SEED` for its log. `--rpcrdma any`, `--rpcrdma 2wg` and `--hostile` are those of
-//! `sim`. The libraries' tracing goes to standard error as `RUST_LOG` says.
+//! failure; or `seeds SEED` for its log. `--rpcrdma any`, `--rpcrdma 2wg`, `--hostile` and `--relays` are
+//! those of `sim`. The libraries' tracing goes to standard error as `RUST_LOG` says.
 #![expect(clippy::print_stdout, reason = "this is a program")]
 
 use std::process::ExitCode;
@@ -27,6 +27,10 @@ fn main() -> ExitCode {
             };
             continue;
         }
+        if argument == "--relays" {
+            swarm.relays = true;
+            continue;
+        }
         if argument == "--hostile" {
             swarm.hostile = true;
             continue;
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     println!(
-        "usage: seeds [--rpcrdma any|2wg] [--hostile] [--stop] FIRST..END, or with SEED for its log"
+        "usage: seeds [--rpcrdma any|2wg] [--hostile] [--relays] [--stop] FIRST..END, or with SEED for its log"
     );
     ExitCode::from(2)
 }

@@ -23,8 +23,6 @@ const KEEP: usize = 20;
 pub(crate) struct Journal {
     /// The log, if it was requested.
     text: Option<String>,
-    /// The number of the server's loops. Their hosts are the first ones.
-    loops: usize,
     credits: Credits,
     sends: Sends,
     exposure: Exposure,
@@ -32,30 +30,53 @@ pub(crate) struct Journal {
     pub(crate) violations: Vec<Violation>,
     pub(crate) happenings: u64,
     pub(crate) faults: u64,
+    conditions: Conditions,
+}
+
+/// The conditions of a run on which checks depend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conditions {
+    /// The number of the server's loops. Their hosts are the first ones.
+    pub(crate) loops: usize,
     /// Whether no fault is planned that could end a connection.
-    calm: bool,
+    pub(crate) calm: bool,
     /// Whether the server's calls to clients may have chunks.
-    offers: bool,
+    pub(crate) offers: bool,
     /// Whether clients cancel calls that the server may still process, so that it may access memory
     /// that is no longer registered.
-    impatient: bool,
+    pub(crate) impatient: bool,
+    /// The count at which connections of the working group's version 2 begin.
+    pub(crate) first_message: u32,
+    /// Whether connections may have that version.
+    pub(crate) speaks_wg: bool,
+}
+
+impl Conditions {
+    /// Returns the conditions of a run of clients and a server.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self {
+            loops: plan.loops,
+            calm: plan.is_calm(),
+            offers: plan.callbacks && plan.requester.callbacks.chunks,
+            impatient: (plan.callbacks && !plan.is_calm()) || plan.retry != Retry::Hard,
+            first_message: plan.requester.initial_message_count,
+            speaks_wg: plan.speaks_wg(),
+        }
+    }
 }
 
 impl Journal {
-    pub(crate) fn new(explain: bool, plan: &Plan) -> Self {
+    pub(crate) fn new(explain: bool, conditions: Conditions) -> Self {
         Self {
             text: explain.then(String::new),
-            loops: plan.loops,
             credits: Credits::default(),
-            sends: Sends::new(plan.requester.initial_message_count, plan.speaks_wg()),
+            sends: Sends::new(conditions.first_message, conditions.speaks_wg),
             exposure: Exposure::default(),
             receives: Receives::default(),
             violations: Vec::new(),
             happenings: 0,
             faults: 0,
-            calm: plan.is_calm(),
-            offers: plan.callbacks && plan.requester.callbacks.chunks,
-            impatient: (plan.callbacks && !plan.is_calm()) || plan.retry != Retry::Hard,
+            conditions,
         }
     }
 
@@ -85,21 +106,23 @@ impl Journal {
             FabricEvent::TooLong(end, len) => {
                 Some(format!("{end} got {len} bytes, longer than its receive"))
             }
-            FabricEvent::Refused(end, access) if !self.impatient => {
+            FabricEvent::Refused(end, access) if !self.conditions.impatient => {
                 Some(format!("{end} had to refuse the peer's {access}"))
             }
-            FabricEvent::Aborted(end) if self.calm => Some(format!(
+            FabricEvent::Aborted(end) if self.conditions.calm => Some(format!(
                 "{end} dropped a connection although nothing had failed"
             )),
             FabricEvent::Taken(end, Event::Disconnected { reason, .. })
-                if self.calm
+                if self.conditions.calm
                     && !matches!(reason, rdma::Disconnect::Local | rdma::Disconnect::Remote) =>
             {
                 Some(format!(
                     "{end} lost its connection although nothing had failed: {reason}"
                 ))
             }
-            FabricEvent::Registered(end, ..) if end.node.0 < self.loops && !self.offers => {
+            FabricEvent::Registered(end, ..)
+                if end.node.0 < self.conditions.loops && !self.conditions.offers =>
+            {
                 Some(format!("{end} of the server offers memory to a client"))
             }
             FabricEvent::Registered(end, stag, len) => {

@@ -38,6 +38,7 @@ mod pairing;
 mod plan;
 mod pools;
 mod receives;
+mod relays;
 mod report;
 mod sends;
 mod server;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rdma::Time;
 use rdma::trace::Trace;
 
+use crate::relays;
 use crate::{Pairing, Plan, Report, Swarm, TapMaker, Violation, simulate_plan};
 
 /// The result of many seeds.
@@ -121,6 +122,9 @@ pub fn run_observed(
 ) -> Report {
     RUNNING.set(Some(seed));
     let caught = catch_unwind(AssertUnwindSafe(|| {
+        if swarm.relays {
+            return relays::simulate(seed, &swarm, explain);
+        }
         let plan = Plan {
             trace,
             ..swarm.plan(seed)

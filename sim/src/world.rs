@@ -21,7 +21,7 @@ use crate::exports::Exports;
 use crate::exposure::Exposing;
 use crate::guests::{flood, idle, repeat};
 use crate::history::History;
-use crate::journal::Journal;
+use crate::journal::{Conditions, Journal};
 use crate::plan::{Plan, Role, are_shared};
 use crate::pools::Pools;
 use crate::report::Report;
@@ -162,7 +162,7 @@ fn receives(
 impl<'a> World<'a> {
     fn new(plan: Plan, explain: bool, tap: Option<TapMaker<'a>>) -> Self {
         let fabric = Fabric::new(plan.seed, plan.costs.clone(), plan.faults.clone());
-        let journal = Rc::new(RefCell::new(Journal::new(explain, &plan)));
+        let journal = Rc::new(RefCell::new(Journal::new(explain, Conditions::of(&plan))));
         let history = Rc::new(RefCell::new(History::default()));
         fabric.watch(Rc::clone(&journal) as Rc<RefCell<_>>);
         if explain {

@@ -33,6 +33,12 @@ sends only NULL; another one floods the server with calls, data or connections; 
 the XIDs that it had before. Old handles must reach nothing but what they were issued for, honest
 clients must get in and be answered in time, and no call of theirs may be executed twice.
 
+With --relays, clients reach the server through two gateways, each hop in a version of its own. What
+arrives at either end must be what the other one sent, XIDs included, and nothing may arrive twice
+or on another client's connection. Replies that the server gave before it closed a connection must
+reach the client, all calls must be answered in the end, and nothing may be left of connections that
+have ended.
+
 At every step, the simulation checks that no peer is overrun, that memory is accessed only as it
 was offered and only during its call, that credits are not exceeded, and that nothing stands
 between the parts of a continued message. At the end, it checks that every call has ended, that all
@@ -76,6 +82,13 @@ pub(crate) struct SimArgs {
     #[arg(long)]
     pub(crate) hostile: bool,
 
+    /// Put two gateways between one to three clients and a server. The server closes connections,
+    /// the network loses them, clients leave, and gateways are killed. --features and --rpcrdma are
+    /// then those of the connections between the gateways
+    #[arg(long, conflicts_with_all = ["resizing", "hostile", "with", "credits", "settings", "capture",
+          "trace"])]
+    pub(crate) relays: bool,
+
     /// Print the choices of the seed, and all events
     #[arg(long, requires = "seed")]
     pub(crate) explain: bool,
@@ -114,6 +127,7 @@ impl SimArgs {
             features: self.features.unwrap_or_default(),
             versions: self.rpcrdma.unwrap_or_default(),
             hostile: self.hostile,
+            relays: self.relays,
             change: self.change(catalog, granted)?,
         })
     }

@@ -175,7 +175,8 @@ impl Plan {
     }
 }
 
-fn costs(random: &mut Random) -> Costs {
+/// Returns the times of devices and their link.
+pub(crate) fn costs(random: &mut Random) -> Costs {
     let link = Link {
         delay: Duration::from_nanos(random.pick(&[300, 5_000, 100_000, 2_000_000])),
         rate: random.pick(&[100_000_000, 1_250_000_000, 12_500_000_000]),
@@ -191,7 +192,8 @@ fn costs(random: &mut Random) -> Costs {
     }
 }
 
-fn options(random: &mut Random, server: bool) -> RdmaOptions {
+/// Returns options of one side, without extensions.
+pub(crate) fn options(random: &mut Random, server: bool) -> RdmaOptions {
     let inline = random.pick(&[1024, 4096, 4096, 8192]);
     RdmaOptions {
         credits: random.pick(&[1, 2, 3, 8, 32]),
@@ -236,7 +238,8 @@ fn round_trips(plan: &mut Plan, wanted: FeaturesOf, random: &mut Random) {
     plan.responder.protocols = rpcrdma_protocols::standard(&pairing.server);
 }
 
-fn device(random: &mut Random) -> Attributes {
+/// Returns the limits of devices.
+pub(crate) fn device(random: &mut Random) -> Attributes {
     Attributes {
         max_send_wr: random.pick(&[2, 3, 8, 256]),
         // Six receives are for messages that take no credit. The smallest value leaves one credit,

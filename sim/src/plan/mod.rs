@@ -13,6 +13,7 @@ use rpc_transport::Retry;
 use rpc_transport::rdma::{Choice, RdmaOptions, Version, Versions};
 
 use crate::pairing::Pairing;
+pub(crate) use choose::{costs, device, options};
 pub use hostile::{ExportChange, Flood, FloodOf, Hostile};
 pub(crate) use hostile::{Role, TREES};
 
@@ -39,6 +40,10 @@ pub struct Swarm {
     /// Whether every seed has an administrator, a client at the server's limits, or one that floods,
     /// beside honest clients. Otherwise one seed in [`Swarm::HOSTILE`] has.
     pub hostile: bool,
+    /// Whether seeds are runs with two relays between clients and a server. These have choices of their own:
+    /// [`Swarm::features`] and [`Swarm::versions`] are then those of the connections between the relays, and
+    /// the other settings have no effect.
+    pub relays: bool,
     /// The change of the plan of every seed.
     pub change: Option<Change>,
 }

@@ -1,0 +1,197 @@
+//! A client of a run with relays.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rdma::Time;
+use rdma_sim::{Fabric, NodeId, Random};
+use rpc_transport::rdma::RdmaClient;
+use rpc_transport::{ClientTransport, ClientTransportEvent, ConnectionId, PollSource};
+
+use super::calls::Exchange;
+use crate::server::STEPS;
+
+/// The maximum number of calls of a client that are not answered.
+const MOST_OUTSTANDING: usize = 8;
+/// The maximum pause of a client before it connects again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The state of a call at its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It is to be made, or made again.
+    Waiting,
+    /// It was made on the present connection.
+    Made,
+    /// Its reply has arrived.
+    Answered,
+}
+
+/// A client that makes calls again over another connection until each is answered.
+pub(super) struct Caller {
+    pub(super) node: NodeId,
+    port: RdmaClient,
+    relay: SocketAddr,
+    random: Random,
+    exchanges: Vec<Exchange>,
+    progress: Vec<Progress>,
+    /// How often each call was made.
+    made: Vec<u64>,
+    conn: Option<ConnectionId>,
+    is_connected: bool,
+    /// When it connects again, if it has no connection.
+    again: Time,
+    /// The number of connections that were established.
+    pub(super) connections: u64,
+    /// Whether a connection has ended since somebody last looked.
+    pub(super) has_lost: bool,
+    /// What was wrong, until somebody looks.
+    pub(super) wrong: Vec<String>,
+}
+
+impl Caller {
+    pub(super) fn new(
+        node: NodeId,
+        port: RdmaClient,
+        relay: SocketAddr,
+        exchanges: Vec<Exchange>,
+        random: Random,
+    ) -> Self {
+        Self {
+            node,
+            port,
+            relay,
+            random,
+            progress: vec![Progress::Waiting; exchanges.len()],
+            made: vec![0; exchanges.len()],
+            exchanges,
+            conn: None,
+            is_connected: false,
+            again: Time::ZERO,
+            connections: 0,
+            has_lost: false,
+            wrong: Vec::new(),
+        }
+    }
+
+    /// Returns the indexes of the calls that are answered.
+    pub(super) fn answered(&self) -> BTreeSet<usize> {
+        let each = self.progress.iter().enumerate();
+        let answered = each.filter(|(_, progress)| **progress == Progress::Answered);
+        answered.map(|(index, _)| index).collect()
+    }
+
+    /// Returns how often the call with this index was made.
+    pub(super) fn made(&self, index: usize) -> u64 {
+        self.made[index]
+    }
+
+    /// Returns whether its present connection is established.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// Returns whether all calls are answered.
+    pub(super) fn is_done(&self) -> bool {
+        self.progress.iter().all(|it| *it == Progress::Answered)
+    }
+
+    /// Closes the connection, with what is outstanding on it.
+    pub(super) fn close(&mut self, fabric: &Fabric) {
+        if let Some(conn) = self.conn.take() {
+            self.port.close(conn);
+            self.ended(fabric.now());
+            fabric.turn_at(self.node, fabric.now());
+        }
+    }
+
+    pub(super) fn turn(&mut self, fabric: &Fabric) {
+        let now = fabric.now();
+        for _ in 0..STEPS {
+            let mut progress = self.port.poll(now);
+            while let Some(event) = self.port.next_event() {
+                progress = true;
+                self.handle(event, now);
+            }
+            if self.conn.is_none() && now >= self.again && !self.is_done() {
+                self.conn = Some(self.port.open(self.relay, 1, now));
+                progress = true;
+            }
+            progress |= self.make_calls(now);
+            if progress {
+                self.port.flush();
+            } else if self.port.arm() {
+                let again = (self.conn.is_none() && !self.is_done()).then_some(self.again);
+                if let Some(at) = self.port.next_deadline().into_iter().chain(again).min() {
+                    fabric.turn_at(self.node, at);
+                }
+                return;
+            }
+        }
+        fabric.turn_at(self.node, now);
+    }
+
+    /// Makes calls on an established connection. Returns whether there were any to make.
+    fn make_calls(&mut self, now: Time) -> bool {
+        let Some(conn) = self.conn.filter(|_| self.is_connected) else {
+            return false;
+        };
+        let made = self.progress.iter().filter(|it| **it == Progress::Made);
+        let room = MOST_OUTSTANDING.saturating_sub(made.count());
+        let each = self.progress.iter().enumerate();
+        let waiting = each.filter(|(_, progress)| **progress == Progress::Waiting);
+        let next: Vec<usize> = waiting.map(|(index, _)| index).take(room).collect();
+        for &index in &next {
+            self.progress[index] = Progress::Made;
+            self.made[index] += 1;
+            let exchange = self.exchanges[index];
+            let (call, room) = (exchange.call(), exchange.room());
+            self.port.submit(conn, exchange.xid, call, &room, now);
+        }
+        !next.is_empty()
+    }
+
+    fn handle(&mut self, event: ClientTransportEvent, now: Time) {
+        match event {
+            ClientTransportEvent::Connected(_) => {
+                self.connections += 1;
+                self.is_connected = true;
+            }
+            ClientTransportEvent::Reply { xid, message, .. } => {
+                let index = Exchange::index(xid).filter(|index| *index < self.exchanges.len());
+                let Some(index) = index else {
+                    let what = format!("a reply with XID {xid:#x}, which no call has");
+                    return self.wrong.push(what);
+                };
+                if !self.exchanges[index].is_reply(&message) {
+                    self.wrong.push(format!("another reply to call {index}"));
+                }
+                if self.progress[index] != Progress::Made {
+                    let what = format!("a reply to call {index}, which waits for none");
+                    self.wrong.push(what);
+                }
+                self.progress[index] = Progress::Answered;
+            }
+            ClientTransportEvent::Failed { xid, error, .. } => {
+                self.wrong.push(format!("call {xid:#x} failed: {error}"));
+            }
+            ClientTransportEvent::Call { .. } => self.wrong.push("the server calls".to_owned()),
+            ClientTransportEvent::Disconnected { .. } => {
+                self.conn = None;
+                self.ended(now);
+            }
+        }
+    }
+
+    /// Handles the end of a connection, or of the attempt to make one.
+    fn ended(&mut self, now: Time) {
+        self.has_lost |= std::mem::take(&mut self.is_connected);
+        self.again = now + self.random.duration(PAUSE);
+        for progress in &mut self.progress {
+            if *progress == Progress::Made {
+                *progress = Progress::Waiting;
+            }
+        }
+    }
+}
