@@ -1,4 +1,4 @@
-//! Tests of runs with relays between clients and a server; CI runs many more seeds (`.ci/run sim`).
+//! Tests of runs with relays between clients and a server; CI runs many more seeds (`.ci/run sim-relays`).
 
 use rpc_transport::rdma::Version;
 use rpcrdma_sim::{FeaturesOf, Pairing, Swarm, VersionsOf, run, sweep};
