@@ -520,6 +520,13 @@ fn wg_s6_3_6_a_count_that_does_not_add_up_is_invalid_continuation() {
         peer.send(7, inline_call(Chunks::default()), &rest[8..]);
         assert_eq!((peer.taken(), delivered(&mut peer)), (vec![], vec![]));
     }
+    // In the first part: nothing, which is refused before any other part arrives, and once.
+    let mut peer = WgPeer::server(|_| {});
+    let call = call(7);
+    peer.send_middle(CALL, 7, &call[..16], 0);
+    assert_eq!(peer.errors(), [(7, MISPLACED)]);
+    peer.send(7, inline_call(Chunks::default()), &call[16..]);
+    assert_eq!((peer.taken(), delivered(&mut peer)), (vec![], vec![]));
     // In the last part.
     for len in [4, 8] {
         let (mut peer, mut rest) = begun(7);

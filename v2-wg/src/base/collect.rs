@@ -39,10 +39,10 @@ impl Base {
     ) -> Result<(), Refusal> {
         let (len, remaining) = (length(&payload), u64::from(remaining));
         let mut begun = match self.collection.take() {
+            // The last part has a word of payload at least, so something has to remain.
+            _ if remaining == 0 => return Err(MISCOUNTED),
             None if len + remaining > self.config.max_message => return Err(TOO_LONG),
             None => Reassembly::new(direction, xid).copying_short_parts(),
-            // The last part has a word of payload at least, so something has to remain.
-            Some(_) if remaining == 0 => return Err(MISCOUNTED),
             Some(begun) => begun,
         };
         let following = Following {
