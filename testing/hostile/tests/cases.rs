@@ -6,8 +6,8 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use hostile::cases::{Case, TABLES, Table};
-use hostile::rig::{Fixture, SERVER};
+use hostile::cases::{BEHIND_GATEWAY, Case, TABLES, Table};
+use hostile::rig::SERVER;
 use hostile::{Wrong, client, server, wrong};
 use peak_alloc::PeakAlloc;
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let is_wanted =
         |name: &str| wanted.is_empty() || wanted.iter().any(|text| name.contains(*text));
     let (started, mut tally) = (Instant::now(), Tally::default());
-    for table in &TABLES {
+    for table in TABLES.iter().chain(&BEHIND_GATEWAY) {
         if list {
             for case in (table.cases)(&[0; 32]) {
                 println!("{}: test", name(table, &case));
@@ -80,7 +80,7 @@ fn mib(bytes: usize) -> f64 {
 
 /// Runs the selected cases of a table with one server.
 fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Result<(), Wrong> {
-    let mut fixture = Fixture::start(table.timeouts, table.form)?;
+    let mut fixture = table.fixture()?;
     let mut cases = (table.cases)(&fixture.bystander.file());
     for at in 0..cases.len() {
         let case = &cases[at];
@@ -99,7 +99,13 @@ fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Re
         if peak > tally.highest.0 {
             tally.highest = (peak, name.clone());
         }
-        match ended.and_then(|()| within(peak, peak.saturating_sub(before), case.growth())) {
+        match ended.and_then(|()| {
+            within(
+                (peak, fixture.bound()),
+                peak.saturating_sub(before),
+                case.growth() + fixture.passing(),
+            )
+        }) {
             Ok(()) => {
                 tally.passed += 1;
                 let (took, grew) = (started.elapsed().as_millis(), (peak - before) >> 10);
@@ -110,7 +116,7 @@ fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Re
                 tally.failed.push(name);
                 // A fresh server, so that resources leaked by this case are not attributed to the
                 // next.
-                fixture = Fixture::start(table.timeouts, table.form)?;
+                fixture = table.fixture()?;
                 cases = (table.cases)(&fixture.bystander.file());
             }
         }
@@ -119,8 +125,7 @@ fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Re
 }
 
 /// Checks the memory of the whole process, and its growth in the case.
-fn within(peak: usize, grew: usize, may_grow: usize) -> Result<(), Wrong> {
-    let bound = SERVER.bound();
+fn within((peak, bound): (usize, usize), grew: usize, may_grow: usize) -> Result<(), Wrong> {
     if peak > bound {
         return Err(wrong(format!(
             "{peak} bytes allocated, the bound is {bound}"

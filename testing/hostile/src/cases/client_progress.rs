@@ -14,7 +14,7 @@ const CROWD: usize = 15;
 const CREDITS: usize = 16;
 
 /// Returns a TCP record in one fragment.
-fn record(message: &[u8]) -> Vec<u8> {
+pub(super) fn record(message: &[u8]) -> Vec<u8> {
     let mut out = (0x8000_0000 | message.len() as u32).to_be_bytes().to_vec();
     out.extend(message);
     out

@@ -1,5 +1,6 @@
 //! The tables of cases. A new case is a new row; a new protocol version is a new file of rows.
 
+mod behind_gateway;
 mod client_calls;
 mod client_chunks;
 mod client_crowd;
@@ -12,6 +13,7 @@ mod client_segments;
 mod client_setup;
 mod client_silence;
 mod ends;
+mod gateway_tcp;
 mod judged;
 mod second;
 mod server_callbacks;
@@ -21,8 +23,11 @@ mod server_segments;
 mod server_setup;
 mod wg;
 
+pub use behind_gateway::BEHIND_GATEWAY;
+
+use crate::Wrong;
 use crate::client::Step;
-use crate::rig::{Form, Timeouts};
+use crate::rig::{Fixture, Form, Timeouts};
 use crate::wire::mpa::{self, Frame};
 use crate::wire::v1::{self, Segment};
 use crate::wire::{rpc, v1::segment};
@@ -74,8 +79,23 @@ pub struct Table {
     pub timeouts: Timeouts,
     /// The protocol version.
     pub form: Form,
+    /// Whether clients come by a gateway to the server. The time-outs are then those of the gateway.
+    pub behind_gateway: bool,
     /// Creates the cases, given the handle of an existing file.
     pub cases: fn(&[u8]) -> Vec<Case>,
+}
+
+impl Table {
+    /// Starts the server that the cases are for, with its bystander.
+    ///
+    /// # Errors
+    /// As for [`Fixture::start`].
+    pub fn fixture(&self) -> Result<Fixture, Wrong> {
+        match self.behind_gateway {
+            true => Fixture::start_behind_gateway(self.timeouts, self.form),
+            false => Fixture::start(self.timeouts, self.form),
+        }
+    }
 }
 
 /// The program of clients that accept callbacks. It has only NULL.
@@ -95,16 +115,16 @@ pub const TABLES: [Table; 36] = [
     table("client, calls", |file| client(client_calls::cases(file))),
     table("client, crowds", |file| client(client_crowd::cases(file))),
     Table {
-        name: "client, silence",
         timeouts: Timeouts::SHORT,
-        form: Form::First,
-        cases: |file| client(client_silence::cases(file)),
+        ..table("client, silence", |file| {
+            client(client_silence::cases(file))
+        })
     },
     Table {
-        name: "client, no progress",
         timeouts: Timeouts::NO_PROGRESS,
-        form: Form::First,
-        cases: |file| client(client_progress::cases(file)),
+        ..table("client, no progress", |file| {
+            client(client_progress::cases(file))
+        })
     },
     table("server, set-up", |_| server(server_setup::cases())),
     table("server, segments", |_| server(server_segments::cases())),
@@ -191,6 +211,7 @@ const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
         name,
         timeouts: Timeouts::LONG,
         form: Form::First,
+        behind_gateway: false,
         cases,
     }
 }

@@ -76,6 +76,13 @@ impl Limits {
             + OURSELVES
     }
 
+    /// Returns the number of bytes that a gateway with these limits takes beside the server: it has a pool, and
+    /// each client has a connection to the server as well.
+    #[must_use]
+    pub fn gateway(&self) -> usize {
+        self.pool + self.connections * SEND_QUEUE + (self.sockets + self.connections) * SOCKET
+    }
+
     /// Describes the bound in words.
     #[must_use]
     pub fn explain(&self) -> String {

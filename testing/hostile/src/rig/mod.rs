@@ -2,6 +2,7 @@
 //! be affected.
 
 mod bystander;
+mod gateway;
 mod limits;
 mod serve;
 
@@ -18,6 +19,7 @@ pub(crate) use limits::features;
 pub use limits::{BYSTANDER_POOL, Limits, SERVER, VICTIM_POOL};
 pub use serve::{EXPORT, Served, Timeouts};
 
+use self::gateway::Gateway;
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
@@ -38,7 +40,8 @@ pub enum Form {
 /// The resources that the server and this process hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Holdings {
-    /// The bytes of the server's pool: receives, fetched chunks, replies being sent.
+    /// The bytes of the server's pool, and of that of the gateway to it: receives, fetched chunks, replies being
+    /// sent.
     server: usize,
     /// The bytes of the bystander's pool.
     bystander: usize,
@@ -54,12 +57,16 @@ impl Holdings {
     }
 }
 
+/// The maximum length of a READ's data with the record around it, bytes.
+const LONGEST_REPLY: usize = (1 << 20) + (64 << 10);
 /// The number of round trips in which the resources without a hostile peer are determined.
 const SETTLING: usize = 32;
 
 /// A test fixture: a server and its bystander.
 #[derive(Debug)]
 pub struct Fixture {
+    /// The gateway that clients come by, if there is one. It ends before the server.
+    gateway: Option<Gateway>,
     served: Served,
     /// The client that has been connected from the start.
     pub bystander: Bystander,
@@ -77,9 +84,29 @@ impl Fixture {
     /// # Errors
     /// The system or the server refused, or the server returns wrong data.
     pub fn start(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
-        let served = Served::start(timeouts, form)?;
+        Self::before(None, Served::start(timeouts, form)?, timeouts, form)
+    }
+
+    /// Starts a server and a gateway to it, which all clients come by, the bystander included.
+    ///
+    /// # Errors
+    /// As for [`Fixture::start`].
+    pub fn start_behind_gateway(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
+        // What ends connections is the gateway, not the server that it has connections to.
+        let served = Served::start(Timeouts::LONG, form)?;
+        let gateway = Gateway::start(timeouts, form, served.tcp)?;
+        Self::before(Some(gateway), served, timeouts, form)
+    }
+
+    fn before(
+        gateway: Option<Gateway>,
+        served: Served,
+        timeouts: Timeouts,
+        form: Form,
+    ) -> Result<Self, Wrong> {
         let runtime = Runtime::new().map_err(wrong)?;
-        let mut bystander = Bystander::connect(runtime, served.address, form)?;
+        let address = gateway.as_ref().map_or(served.address, |it| it.address);
+        let mut bystander = Bystander::connect(runtime, address, form)?;
         bystander.works()?;
         let mut fixture = Self {
             before: Holdings {
@@ -91,6 +118,7 @@ impl Fixture {
             form,
             impatient: timeouts.are_short(),
             bystander,
+            gateway,
             served,
         };
         // First, the resources of the last call are released. Then the range of resources that an
@@ -108,16 +136,37 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// Returns the server's address.
+    /// Returns the address for RDMA of the server, or of the gateway to it.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.served.address
+        let gateway = self.gateway.as_ref();
+        gateway.map_or(self.served.address, |it| it.address)
     }
 
-    /// Returns the server's address for TCP.
+    /// Returns the address for TCP of the server, or of the gateway to it.
     #[must_use]
     pub fn tcp(&self) -> SocketAddr {
-        self.served.tcp
+        let gateway = self.gateway.as_ref();
+        gateway.map_or(self.served.tcp, |it| it.tcp)
+    }
+
+    /// Returns the number of bytes that this process may have allocated at any time.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        SERVER.bound() + self.gateway.as_ref().map_or(0, |_| SERVER.gateway())
+    }
+
+    /// Returns the number of bytes by which a case may cost more because of a gateway: the reply of the longest READ,
+    /// which the gateway holds while the server still does.
+    #[must_use]
+    pub fn passing(&self) -> usize {
+        self.gateway.as_ref().map_or(0, |_| LONGEST_REPLY)
+    }
+
+    /// Returns the bytes that are in use of the pools of the server and of the gateway to it.
+    fn in_use(&self) -> usize {
+        let gateway = self.gateway.as_ref();
+        self.served.pool.in_use() + gateway.map_or(0, |it| it.pool.in_use())
     }
 
     /// Waits until the server has released the resources that an attack made it hold, although the
@@ -127,9 +176,9 @@ impl Fixture {
     /// The server does not release them, or the bystander is affected.
     pub fn lets_go(&mut self) -> Result<(), Wrong> {
         let start = Instant::now();
-        while self.served.pool.in_use() > self.before.server {
+        while self.in_use() > self.before.server {
             if start.elapsed() > PATIENCE {
-                let (held, before) = (self.served.pool.in_use(), self.before.server);
+                let (held, before) = (self.in_use(), self.before.server);
                 return Err(wrong(format!(
                     "{held} bytes are held, {before} were before"
                 )));
@@ -148,7 +197,7 @@ impl Fixture {
     fn holdings(&self) -> Result<Holdings, Wrong> {
         let descriptors = std::fs::read_dir("/proc/self/fd").map_err(wrong)?.count();
         Ok(Holdings {
-            server: self.served.pool.in_use(),
+            server: self.in_use(),
             bystander: self.bystander.pool.in_use(),
             descriptors,
         })
@@ -162,6 +211,9 @@ impl Fixture {
     pub fn unharmed(&mut self) -> Result<(), Wrong> {
         if !self.served.runs() {
             return Err(wrong("the server has ended"));
+        }
+        if self.gateway.as_ref().is_some_and(|it| !it.runs()) {
+            return Err(wrong("the gateway has ended"));
         }
         self.bystander.works()?;
         let reconnects = self.bystander.reconnects();
