@@ -3,9 +3,9 @@
 use std::cell::Cell;
 
 use crate::dialect::Dialect;
-use crate::expect::{Expect, Reply};
+use crate::expect::{Expect, Reply, success};
 use crate::wire::v1::Segment;
-use crate::wire::{Xdr, mpa, v1, wg};
+use crate::wire::{Xdr, mpa, rpc, v1, v2, wg};
 
 /// How binding the text is that decides a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -79,13 +79,22 @@ pub enum Step {
     Counted,
 }
 
-/// Returns the first steps of the usual connection: in version 1, private data for 4096 bytes in both
-/// directions and for remote invalidation; in version 2, this end's properties besides.
+/// The XID of the call that begins a connection of version 2 of 2016.
+const BEGINNING: u32 = 0x0f00_0001;
+
+/// Returns the first steps of the usual connection: private data for 4096 bytes in both directions and for remote
+/// invalidation; in version 2 of 2016 also a call, whose reply settles the version (version-two-01, section 5), and
+/// in that of the working group this end's properties.
 #[must_use]
 pub fn opening(dialect: Dialect) -> Vec<Step> {
     let connect = Step::Connect(mpa::PRIVATE_DATA.to_vec());
     match dialect {
         Dialect::One => vec![connect],
+        Dialect::Two => {
+            let first = v2::plain(BEGINNING, v2::CALL, &rpc::null(BEGINNING).bytes());
+            let reply = Expect::Reply(success(BEGINNING, &[]));
+            vec![connect, Step::Send(first), Step::Expect(vec![reply])]
+        }
         Dialect::Wg => {
             let first = wg::introduction(&wg::plain_properties());
             vec![connect, Step::Send(first)]

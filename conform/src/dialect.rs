@@ -1,25 +1,28 @@
 //! The versions of RPC-over-RDMA that cases speak.
 
-use crate::wire::{v1, wg};
+use crate::wire::{v1, v2, wg};
 
 /// A version of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// Version 1 (RFC 8166).
     One,
+    /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01), without extensions.
+    Two,
     /// The working group's version 2 (draft-ietf-nfsv4-rpcrdma-version-two-07).
     Wg,
 }
 
 impl Dialect {
     /// All versions, in the order in which a server is judged.
-    pub const ALL: [Self; 2] = [Self::One, Self::Wg];
+    pub const ALL: [Self; 3] = [Self::One, Self::Wg, Self::Two];
 
     /// Returns the value of `rdma_vers`.
     #[must_use]
     pub fn version(self) -> u32 {
         match self {
             Self::One => 1,
+            Self::Two => v2::VERSION,
             Self::Wg => wg::VERSION,
         }
     }
@@ -29,6 +32,7 @@ impl Dialect {
     pub fn document(self) -> &'static str {
         match self {
             Self::One => "RFC 8166",
+            Self::Two => "version-two-01",
             Self::Wg => "version-two-07",
         }
     }
@@ -39,6 +43,7 @@ impl Dialect {
     pub fn group(self) -> &'static str {
         match self {
             Self::One => "rpcrdma1",
+            Self::Two => "rpcrdma2-01",
             Self::Wg => "rpcrdma2-07",
         }
     }
@@ -50,7 +55,9 @@ impl Dialect {
         let name = match (self, code) {
             (_, Some(v1::ERR_VERS)) => Some("VERS"),
             (Self::One, Some(v1::ERR_CHUNK)) => Some("CHUNK"),
-            (Self::One, _) | (_, None) => None,
+            (Self::Two, Some(v2::ERR_BAD_HEADER)) => Some("BAD_HEADER"),
+            (Self::Two, Some(v2::ERR_INVAL_OPTION)) => Some("INVAL_OPTION"),
+            (Self::One | Self::Two, _) | (_, None) => None,
             (Self::Wg, Some(code)) => wg::error_name(code),
         };
         match (name, words) {
@@ -70,6 +77,7 @@ impl std::fmt::Display for Dialect {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::One => "RPC-over-RDMA version 1",
+            Self::Two => "RPC-over-RDMA version 2 of version-two-01",
             Self::Wg => "RPC-over-RDMA version 2 of version-two-07",
         })
     }

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::dialect::Dialect;
 use crate::wire::v1::{self, Header, Message, Segment};
-use crate::wire::{Reader, Xdr};
+use crate::wire::{Reader, Xdr, v2};
 
 /// A received message in the terms that all versions share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,26 @@ impl Received {
         match v1::parse(message) {
             Some(Message::Rpc(header, payload)) => Self::Rpc(header, payload),
             Some(Message::Error(..)) | None => Self::Other(message.to_vec()),
+        }
+    }
+
+    /// Decodes a message of version 2 of 2016. Returns `None` for characteristics, which a client without that
+    /// extension passes over.
+    #[must_use]
+    pub fn of_second(message: &[u8]) -> Option<Self> {
+        let other = || Some(Self::Other(message.to_vec()));
+        match v2::parse(message).map(|operation| operation.opttype) {
+            Some(v2::INITXCH | v2::UPDXCH) => return None,
+            Some(_) => return other(),
+            None => {}
+        }
+        let first = v2::to_first(message, v2::REPLY);
+        match first.map(|first| Self::of_first(&first)) {
+            Some(Self::Rpc(header, payload)) => {
+                let version = v2::VERSION;
+                Some(Self::Rpc(Header { version, ..header }, payload))
+            }
+            Some(Self::Other(_)) | None => other(),
         }
     }
 

@@ -16,6 +16,7 @@ pub mod case;
 pub mod cases;
 mod connection_wg;
 pub mod dialect;
+mod exchange;
 pub mod expect;
 pub mod judge;
 mod memory;

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use crate::case::{Case, End, Step, opening};
 use crate::connection_wg::ConnectionWg;
 use crate::dialect::Dialect;
+use crate::exchange::Exchange;
 use crate::expect::{Expect, Received, Reply, success};
 use crate::memory::Memory;
 use crate::peer::{Heard, Peer};
 use crate::private_data::{receive_size, send_size, settings};
 use crate::stream::{Gone, Meanwhile, Stream};
 use crate::wire::mpa::{self, Frame};
-use crate::wire::{rpc, v1, wg};
+use crate::wire::{rpc, v1, v2, wg};
 
 /// The XID of the call that shows that a connection lives.
 const LAST: u32 = 0x600d_600d;
@@ -59,7 +60,7 @@ pub struct Performed {
 pub fn perform(case: &Case, server: &Server) -> Performed {
     let mut play = Play::new(server, case.dialect);
     let result = play.whole(&case.script, case.end);
-    let exchange = play.exchange;
+    let exchange = play.exchange.lines();
     Performed { result, exchange }
 }
 
@@ -84,8 +85,11 @@ pub fn speaks(server: &Server, dialect: Dialect) -> Result<(), Failed> {
             other => other?,
         }
     }
-    if dialect == Dialect::One {
-        play.send(&play.null(LAST))?;
+    match dialect {
+        Dialect::One => play.send(&play.null(LAST))?,
+        // A call has been answered.
+        Dialect::Two => return Ok(()),
+        Dialect::Wg => {}
     }
     match play.hear(&mut || true) {
         Ok(Some(Event::Message(received @ Received::Other(_)))) => {
@@ -125,7 +129,7 @@ struct Play<'a> {
     waiting: VecDeque<Event>,
     /// The last RPC message with its transport header.
     last: Option<v1::Header>,
-    exchange: Vec<String>,
+    exchange: Exchange,
 }
 
 fn deviation(what: impl std::fmt::Display) -> Failed {
@@ -145,7 +149,7 @@ impl<'a> Play<'a> {
             wg: ConnectionWg::new(),
             waiting: VecDeque::new(),
             last: None,
-            exchange: Vec::new(),
+            exchange: Exchange::default(),
         }
     }
 
@@ -172,6 +176,7 @@ impl<'a> Play<'a> {
         let call = rpc::null(xid).bytes();
         match self.dialect {
             Dialect::One => v1::header(xid).with(&call),
+            Dialect::Two => v2::plain(xid, v2::CALL, &call),
             Dialect::Wg => wg::call(xid, &call),
         }
     }
@@ -187,8 +192,8 @@ impl<'a> Play<'a> {
                 self.send(&wg::with_credit(message.clone(), credit))?;
             }
             Step::Flood(count, message) => {
-                self.note_text(format!("sends {count} times:"));
-                self.note("sent", message);
+                self.exchange.text(format!("sends {count} times:"));
+                self.exchange.message("sent", message);
                 for _ in 0..*count {
                     self.peer()?.send(message);
                 }
@@ -248,6 +253,7 @@ impl<'a> Play<'a> {
         }
         let (longest, section) = match self.dialect {
             Dialect::One => (self.receive, "RFC 8797"),
+            Dialect::Two => (v2::INLINE, "version-two-01, 2.3"),
             Dialect::Wg => (self.wg.longest(), "version-two-07, 5.2.2"),
         };
         if message.len() > longest {
@@ -256,7 +262,7 @@ impl<'a> Play<'a> {
                 message.len()
             )));
         }
-        self.note("sent", message);
+        self.exchange.message("sent", message);
         if let Some(v1::Message::Rpc(header, _)) = v1::parse(message) {
             let reads = header.reads.iter().map(|(_, segment)| segment);
             let writes = header.writes.iter().chain(&header.reply).flatten();
@@ -323,7 +329,7 @@ impl<'a> Play<'a> {
     fn hear(&mut self, meanwhile: Meanwhile<'_>) -> Result<Option<Event>, Failed> {
         let heard = self.peer()?.hear(meanwhile);
         for placed in std::mem::take(&mut self.peer()?.placed) {
-            self.note_text(format!(
+            self.exchange.text(format!(
                 "RDMA Write: {} bytes to {:#x}",
                 placed.bytes.len(),
                 placed.stag
@@ -332,7 +338,7 @@ impl<'a> Play<'a> {
         }
         match heard {
             Ok(Heard::Read(request)) => {
-                self.note_text(format!(
+                self.exchange.text(format!(
                     "RDMA Read: {} bytes of {:#x}",
                     request.length, request.source
                 ));
@@ -341,14 +347,21 @@ impl<'a> Play<'a> {
                 Ok(None)
             }
             Ok(Heard::Message { bytes, invalidate }) => {
-                self.note("received", &bytes);
+                self.exchange.message("received", &bytes);
                 if let Some(handle) = invalidate {
-                    self.note_text(format!("which invalidates {handle:#x}"));
+                    self.exchange.text(format!("which invalidates {handle:#x}"));
                 }
                 match self.dialect {
                     Dialect::One => {
                         self.invalidated(invalidate)?;
                         Ok(Some(Event::Message(Received::of_first(&bytes))))
+                    }
+                    Dialect::Two => {
+                        if invalidate.is_some() {
+                            let text = "a Send With Invalidate, which this client has not asked for (xcharext-02, 3.2)";
+                            return Err(deviation(text));
+                        }
+                        Ok(Received::of_second(&bytes).map(Event::Message))
                     }
                     Dialect::Wg => {
                         let taken = self.wg.take(&bytes, invalidate).map_err(deviation)?;
@@ -359,12 +372,12 @@ impl<'a> Play<'a> {
             Ok(Heard::Response { .. }) => Err(deviation("an RDMA Read Response to no request")),
             Ok(Heard::Terminate(code)) => {
                 let text = format!("the connection is terminated: {code:x?}");
-                self.note_text(text.clone());
+                self.exchange.text(text.clone());
                 Ok(Some(Event::Ended(text)))
             }
             Err(gone @ (Gone::Closed | Gone::Reset | Gone::CutShort)) => {
                 let text = format!("the connection ended: {gone}");
-                self.note_text(text.clone());
+                self.exchange.text(text.clone());
                 Ok(Some(Event::Ended(text)))
             }
             Err(Gone::Late) => Ok(Some(Event::Silence)),
@@ -439,7 +452,7 @@ impl<'a> Play<'a> {
         }
         let sent = self.peer()?.next_msn().wrapping_sub(1);
         let granted = match self.dialect {
-            Dialect::One => self.last.as_ref().map_or(1, |it| it.credits),
+            Dialect::One | Dialect::Two => self.last.as_ref().map_or(1, |it| it.credits),
             Dialect::Wg => self.wg.credits(sent),
         };
         let mut waiting: Vec<u32> = (0..granted.min(most)).map(|n| FIRST_OF_BURST + n).collect();
@@ -469,35 +482,6 @@ impl<'a> Play<'a> {
             false => Err(deviation(format!(
                 "handle {handle:#x} is invalidated, which was not offered (RFC 8797, 4.1)"
             ))),
-        }
-    }
-
-    fn note(&mut self, what: &str, message: &[u8]) {
-        /// Octets of a message that are shown.
-        const SHOWN: usize = 256;
-        let shown = &message[..message.len().min(SHOWN)];
-        let words = shown.chunks(4).map(|word| {
-            let hex = word.iter().map(|byte| format!("{byte:02x}"));
-            hex.collect::<String>()
-        });
-        let words: Vec<String> = words.collect();
-        let rest = if shown.len() < message.len() {
-            " ..."
-        } else {
-            ""
-        };
-        self.note_text(format!(
-            "{what} {} bytes: {}{rest}",
-            message.len(),
-            words.join(" ")
-        ));
-    }
-
-    fn note_text(&mut self, text: String) {
-        /// Messages that are kept.
-        const KEPT: usize = 64;
-        if self.exchange.len() < KEPT {
-            self.exchange.push(text);
         }
     }
 }

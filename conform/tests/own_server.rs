@@ -57,9 +57,15 @@ fn a_version_that_is_not_spoken_is_said_once() {
     assert_eq!(report.status(true), 0);
     let is_first = |it: &&rpcrdma_conform::case::Case| it.dialect == Dialect::One && !it.hostile;
     let of_first = cases.iter().filter(is_first).count();
-    assert_eq!(report.entries.len(), of_first + 1);
+    assert_eq!(report.entries.len(), of_first + 2);
     let absent = &report.entries[0];
     assert_eq!(absent.address, "rpcrdma2-07");
+    assert_eq!(report.entries[1].address, "rpcrdma2-01");
+    assert!(
+        report.entries[1]
+            .why()
+            .ends_with("ERR_VERS, versions 1 to 1")
+    );
     let why = "RPC-over-RDMA version 2 of version-two-07 is not spoken: an RDMA_ERROR of ERR_VERS, versions 1 to 1";
     assert_eq!(absent.verdict, Verdict::NotApplicable(why.into()));
     // With no other case selected, nothing can be tested.

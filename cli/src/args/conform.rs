@@ -7,14 +7,14 @@ use rdma::middleware::Delay;
 
 use super::files::MountArgs;
 
-/// Judge a server of any make by RFC 8166, 8797, 8267 and draft -07: say which rules it breaks.
+/// Judge a server of any make by RFC 8166, 8797, 8267 and both drafts: say which rules it breaks.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (MUST, SHOULD or
 robustness), one sentence of what is sent, and one of what must come. It has a connection of its
-own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-07) if it speaks
-that. The export must be writable: a folder is made in it, and removed at the end. A case whose rule
-a simpler one found broken already is skipped.
+own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-07) and the version 2
+of 2016 (rpcrdma2-01) if it speaks these. The export must be writable: a folder is made in it, and
+removed at the end. A case whose rule a simpler one found broken already is skipped.
 
 Exit status: 0 if the server passes, 1 if it deviates, 2 if it could not be tested.
 

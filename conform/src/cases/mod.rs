@@ -10,6 +10,7 @@ mod lists;
 mod nfs;
 mod replay;
 mod setup;
+pub mod two;
 pub mod wg;
 
 pub use calls::cases as calls;
@@ -37,6 +38,7 @@ pub fn all(ground: &Ground) -> Vec<Case> {
         replay::cases(ground),
         floods::cases(ground),
         wg::all(ground),
+        two::all(ground),
     ]
     .concat()
 }
@@ -110,6 +112,7 @@ mod tests {
             let number_of_rfc = document.strip_prefix("rfc").map(str::parse::<u32>);
             let is_known = match case.dialect {
                 Dialect::One => number_of_rfc.is_some_and(|it| it.is_ok()),
+                Dialect::Two => document == "rpcrdma2-01",
                 Dialect::Wg => document == "rpcrdma2-07",
             };
             assert!(is_known, "{address}");
@@ -132,6 +135,7 @@ mod tests {
             wg::properties(&ground),
             wg::continued(&ground),
             wg::chunks(&ground),
+            two::headers(&ground),
         ];
         for case in [of_first, of_wg.concat()].concat() {
             let plain = case.script[1..]

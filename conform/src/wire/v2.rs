@@ -39,6 +39,8 @@ pub const XMTCONT: u32 = 7;
 /// The `rdma_opttype` of ROPT_XMTERR.
 pub const XMTERR: u32 = 8;
 
+/// The inline threshold of both directions (section 2.3), bytes.
+pub const INLINE: usize = 4096;
 /// The credits that a hostile end requests or grants.
 pub const CREDITS: u32 = 8;
 /// The bytes of the fixed fields.

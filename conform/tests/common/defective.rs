@@ -12,7 +12,7 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -78,6 +78,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
                 stream.set_nodelay(true).unwrap();
             }
             let in_progress = Arc::new(AtomicU32::new(0));
+            let is_wg = Arc::new(AtomicBool::new(false));
             let directions = [
                 (
                     client.try_clone().unwrap(),
@@ -93,6 +94,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
                     dropped: 0,
                     shared: Arc::clone(&shared),
                     in_progress: Arc::clone(&in_progress),
+                    is_wg: Arc::clone(&is_wg),
                 };
                 std::thread::spawn(move || relay.pass(from, to));
             }
@@ -110,6 +112,8 @@ struct Relay {
     shared: Arc<Mutex<Shared>>,
     /// Calls of this connection without a reply, in version-two-07.
     in_progress: Arc<AtomicU32>,
+    /// Whether this connection is of version-two-07.
+    is_wg: Arc<AtomicBool>,
 }
 
 impl Relay {
@@ -176,6 +180,13 @@ impl Relay {
 
     /// Returns the message of version-two-07 that is passed on, if any.
     fn of_wg(&self, htype: u32, mut message: Vec<u8>) -> Option<Vec<u8>> {
+        // The client's first message tells the two versions 2 apart.
+        if self.is_call && (wg::CONNPROP_MIDDLE..=wg::CALL_INLINE).contains(&htype) {
+            self.is_wg.store(true, Ordering::SeqCst);
+        }
+        if !self.is_wg.load(Ordering::SeqCst) {
+            return Some(message);
+        }
         let is_error = !self.is_call && htype == wg::ERROR;
         match self.defect {
             Defect::WgZeroGrant if !self.is_call => message[8..12].fill(0),

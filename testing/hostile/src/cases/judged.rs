@@ -1,9 +1,10 @@
 //! Cases that `rpcrdma conform` has for servers of any make, performed here with a bystander and bounds of
 //! memory. What the project's own server must do is the first of the alternatives.
 
-use super::{on, wg};
+use super::{on, second, wg};
 use crate::End::{self, Lives};
 use crate::client::{Case, Reply, Step, case};
+use crate::wire::v2;
 use crate::wire::wg::{ERROR, success, unsupported};
 use rpcrdma_conform::case as judge;
 use rpcrdma_conform::expect::{self, Expect};
@@ -32,6 +33,46 @@ fn step(step: &judge::Step) -> Option<Step> {
             Expect::Reply(reply) => Some(Step::Hear(Reply::of(reply))),
             Expect::Error(..) | Expect::Closed => None,
         },
+        _ => None,
+    }
+}
+
+/// Converts a table of cases of version 2.
+pub(super) fn judged_second(table: fn(&judge::Ground) -> Vec<judge::Case>) -> Vec<Case> {
+    let cases = table(&judge::Ground::without_files(XID));
+    cases.iter().filter_map(converted_second).collect()
+}
+
+/// Converts a case. Its script begins with a connection and a call, after whose header the server tells its
+/// characteristics.
+fn converted_second(judged: &judge::Case) -> Option<Case> {
+    let [judge::Step::Connect(_), judge::Step::Send(first), rest @ ..] = &judged.script[..] else {
+        return None;
+    };
+    let rest = rest.iter().filter_map(step_second).collect();
+    let script = second::beginning(first.clone(), rest);
+    let case = case(judged.sends.clone(), judged.section, script, Lives);
+    Some(case.costing(second::RECEIVES))
+}
+
+fn step_second(step: &judge::Step) -> Option<Step> {
+    match step {
+        judge::Step::Send(message) => Some(Step::Send(message.clone())),
+        judge::Step::Expect(allowed) => {
+            let words = match allowed.first()? {
+                Expect::ErrVers(xid, version) => v2::err_vers(*xid, *version, [2, 2]),
+                Expect::Error(xid, version, error) => {
+                    let error: Option<Vec<u32>> = error.iter().copied().collect();
+                    [vec![*xid, *version, 0, ERROR], error?].concat()
+                }
+                Expect::Reply(reply) => {
+                    let header = &v2::success(reply.xid, &[])[..9];
+                    [header, &reply.words].concat()
+                }
+                Expect::ErrChunk(_) | Expect::Closed => return None,
+            };
+            Some(Step::HearWords(words, false))
+        }
         _ => None,
     }
 }

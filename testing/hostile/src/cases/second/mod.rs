@@ -21,7 +21,7 @@ const INIT: u32 = 0x0f00_0001;
 /// The credits that the server grants.
 const GRANT: u32 = 16;
 /// The memory of 22 receive buffers of 66,560 bytes, and of a call's data.
-const RECEIVES: usize = 3 << 20;
+pub(super) const RECEIVES: usize = 3 << 20;
 
 /// Words with the names of their fields in the XDR of the specification, which make a case
 /// self-explanatory.
@@ -40,7 +40,7 @@ fn on_second(steps: Vec<Step>) -> Vec<Step> {
 
 /// Returns a script that establishes a connection of version 2 with this first message, and
 /// continues with `steps`.
-fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
+pub(super) fn beginning(first: Vec<u8>, mut steps: Vec<Step>) -> Vec<Step> {
     let mut script = vec![Second, Send(first), HearOperation(INITXCH)];
     script.append(&mut steps);
     on(script)
