@@ -10,7 +10,8 @@ REQUEST_KEY, REPLY_KEY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 # Flags of a set-up frame: markers, CRCs, rejection (RFC 5044, 7.1), and private data that begins with IRD and ORD (RFC
 # 6581, 9).
 MARKERS, CRC, REJECT, ENHANCED = 0x80, 0x40, 0x20, 0x10
-# Bits of the IRD and ORD words (RFC 6581, 9): the initiator sends a ready-to-receive message first, and of which kind.
+# The initiator sends a ready-to-receive message first (RFC 6581, 9). Bits of the IRD word say that, and that it may be
+# an empty Send; bits of the ORD word, that it may be an RDMA Write, or an RDMA Read.
 PEER_TO_PEER, RTR_EMPTY, RTR_WRITE, RTR_READ = 0x8000, 0x4000, 0x8000, 0x4000
 MAX_PRIVATE_DATA = 512
 
@@ -39,7 +40,7 @@ CRC_TABLE = list(_crc_table())
 
 
 def crc32c(octets):
-    """CRC32C, the sum of FPDUs (RFC 5044, 4.4)."""
+    """CRC32C, the checksum of FPDUs (RFC 5044, 4.4)."""
     state = 0xFFFFFFFF
     for octet in octets:
         state = CRC_TABLE[(state ^ octet) & 0xFF] ^ state >> 8
@@ -113,7 +114,7 @@ class Connection:
         self._untagged(SEND, SEND_QUEUE, self.sent, message)
 
     def receive(self):
-        """Returns the next message, or None when the peer has ended the connection in order."""
+        """Returns the next message, or None when the peer has closed the connection gracefully."""
         while not self.messages:
             if not self._arrive():
                 return None

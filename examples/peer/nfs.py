@@ -68,7 +68,7 @@ def name(args):
 
 
 def sattr3(args):
-    """What is set: {"mode": ..., "uid": ..., "gid": ..., "size": ..., 0: atime, 1: mtime}."""
+    """Attributes to set: {"mode": ..., "uid": ..., "gid": ..., "size": ..., 0: atime, 1: mtime}."""
     found = {}
     for what, read in [("mode", args.word), ("uid", args.word), ("gid", args.word), ("size", args.long)]:
         if args.flag():

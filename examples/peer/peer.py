@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A small peer of RPC-over-RDMA over iWARP, for versions 1 and 2 (draft-ietf-nfsv4-rpcrdma-version-two-07).
 
-    peer.py serve [--listen ADDRESS] [--port PORT]      exports a file system in memory, /toy
-    peer.py ping [--version 1|2] [--count N] HOST       makes NULL calls of NFS version 3
+    peer.py serve [--listen ADDRESS] [--port PORT] [--placement]     exports a file system in memory, /toy
+    peer.py ping [--version 1|2] [--count N] [--port PORT] HOST      makes NULL calls of NFS version 3
 """
 
 import argparse

@@ -15,7 +15,8 @@ CALLS, RESULTS, NO_RESULTS, TARGET = 1, 2, 0xFFFFFFFF, 1
 # This end's receive buffers: (count, length, alignment, flags) of each element, and the length of all.
 ELEMENTS = [(1, 1024, 0, 0), (1, 65536, 4096, TARGET)]
 SIZE = sum(count * length for count, length, _, _ in ELEMENTS)
-# The least that a receiver has to take (section "Header Types"), and what a sender does not exceed.
+# Items that a receiver must accept, and messages of the longest sequence (sections "Header Types" and "Placed
+# Sequences").
 MAX_ITEMS, MAX_MESSAGES = 16, 128
 # Octets of the headers, without chunks and items.
 MIDDLE_LENGTH, REPLY_LENGTH, ITEM_LENGTH = 28, 28, 16
@@ -101,8 +102,8 @@ class Placement:
         return begun
 
     def whole(self, xid, message, items, length, at, peer_sends, most):
-        """Takes the rest of RDMA2_CALL_PLACED, behind the chunks. Returns the stream and what was reduced (section
-        "Processing by the Receiver")."""
+        """Takes the rest of RDMA2_CALL_PLACED, behind the chunks. Returns the stream, and the (position, length, False)
+        of each item (section "Processing by the Receiver")."""
         parts, following = self._begun(xid)
         if parts and following != (1, length):
             raise Invalid("a final message that comes too early or too late")
@@ -122,17 +123,18 @@ class Placement:
             end, inserted = position + padded, inserted + padded
         for (position, *_), data in zip(items, found):
             stream = stream[:position] + data + xdr.padding(data) + stream[position:]
-        return stream, [(position, length) for position, length, *_ in items]
+        return stream, [(position, length, False) for position, length, *_ in items]
 
     # Replies
 
     def reply(self, reply, items, writes, sends, peer_receives, credits):
         """Returns the (type, header and contents) of each message of a reply with placed results, or None.
 
-        `items` are the (position, length) of DDP-eligible results, and `writes` the Write chunks of the call
-        (section "Placed Reply").
+        `items` are the (position, length) of DDP-eligible results, `writes` the Write chunks of the call (section
+        "Placed Reply"), and `sends` and `peer_receives` the Maximum Send Size and the Receive Buffer Size that were
+        announced.
         """
-        # A structure of another length than the receive buffers counts as not announced.
+        # A structure of another length than the announced Receive Buffer Size counts as not announced.
         length = sum(count * length for count, length, _, _ in self.structure)
         if self.smallest == NO_RESULTS or length != peer_receives:
             return None
@@ -197,7 +199,7 @@ def locate(parts, targets, number, offset, length, used):
 
 
 def lay_out(stream, data, headers, targets, limit):
-    """Lays a message out over as many messages as there are headers, each of which is known by its length.
+    """Lays a message out over as many messages as there are headers. `headers` are their lengths.
 
     Returns the contents of each behind its header, the (target, offset) of each item, and the octets of the Payload
     stream in each message. Returns None if it takes more messages or fewer.

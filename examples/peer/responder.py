@@ -77,13 +77,13 @@ def check(call):
 
 
 def arguments(connection, call):
-    """Returns the unreduced Payload stream of a call, and the (position, length) of each item that was reduced."""
+    """Returns the unreduced Payload stream of a call, and the (position, length, True) of each reduced item."""
     chunks, reduced = check(call), []
     stream = call.payload if call.payload is not None else fetch(connection, call.call_chunk)
     for position, segments in chunks:
         item = fetch(connection, segments)
         stream = stream[:position] + item + xdr.padding(item) + stream[position:]
-        reduced.append((position, len(item)))
+        reduced.append((position, len(item), True))
     return stream, reduced
 
 

@@ -50,7 +50,7 @@ class Results:
 
 
 class Arguments(xdr.Reader):
-    """The arguments of a call, some of which were reduced: the (position, length) of each."""
+    """The arguments of a call. `reduced` has the position and length of each item, and whether a chunk carried it."""
 
     def __init__(self, stream, reduced):
         super().__init__(stream)
@@ -60,8 +60,9 @@ class Arguments(xdr.Reader):
         """DDP-eligible opaque data."""
         length = xdr.Reader(self.data[self.at : self.at + 4]).word()
         if self.reduced and self.reduced[0][0] == self.at + 4:
-            # A chunk may have the round-up of its item, too (RFC 8166, 3.4.5.2).
-            if self.reduced.pop(0)[1] not in (length, length + -length % 4):
+            _, received, is_chunk = self.reduced.pop(0)
+            # A chunk may have the round-up of its item, too (RFC 8166, 3.4.5.2). A placed item has none.
+            if received != length and not (is_chunk and received == length + -length % 4):
                 raise xdr.BadXdr("an item whose length differs from the one in the Payload stream")
         return self.opaque(most)
 
@@ -77,7 +78,7 @@ class Programs:
         self.programs, self.eligible = programs, eligible
 
     def reduced_arguments(self, stream):
-        """How many arguments of a call are DDP-eligible."""
+        """Returns the number of DDP-eligible arguments of a call."""
         try:
             reader = xdr.Reader(stream[12:24])
             return 1 if (reader.word(), reader.word(), reader.word()) in self.eligible else 0

@@ -70,7 +70,7 @@ class Version2(unittest.TestCase):
         self.addCleanup(self.client.end)
 
     def answered(self, *expected):
-        """The next message is a reply to NULL, or RDMA2_ERROR with these words."""
+        """Checks that the next message is a reply to NULL, or RDMA2_ERROR with these words."""
         xid, *error = expected
         got = self.client.next()
         if error:
@@ -188,6 +188,23 @@ class Version2(unittest.TestCase):
         with self.assertRaises(ConnectionError):
             for xid in range(200, 100000):
                 self.client.send(xid, v2.CALL_INLINE, call(xid), credits=-1)
+        self.client.thread.join(10)
+        self.assertFalse(self.client.thread.is_alive())
+
+    def test_calls_whose_replies_wait_end_the_connection_when_they_are_too_many(self):
+        self.client.open()
+        calls, most = 0, 100 * v2.CREDITS
+        # A credit for one message at a time, so that one reply leaves, which brings credits for more calls.
+        try:
+            while calls < most:
+                while self.client.sent < self.client.limit:
+                    self.client.send(7, v2.CALL_INLINE, call(7), credits=1)
+                    calls += 1
+                if self.client.next() is None:
+                    break
+        except ConnectionError:
+            pass
+        self.assertLess(calls, most)
         self.client.thread.join(10)
         self.assertFalse(self.client.thread.is_alive())
 
@@ -339,9 +356,12 @@ class Placed(unittest.TestCase):
             with self.subTest(items=items):
                 self.placed(3, stream, data, *items)
                 self.assertEqual(self.client.next(), (3, v2.ERROR, words(*error)))
-        # The upper layer finds what the Payload stream tells otherwise, and what is not eligible.
+        # Lengths that differ from the Payload stream, and items that are not eligible, are GARBAGE_ARGS.
         garbage = words(0) + rpc.accepted(3, rpc.GARBAGE_ARGS)
         self.placed(3, stream, data, (at, 4, 0, 0))
+        self.assertEqual(self.client.next(), (3, v2.REPLY_INLINE, garbage))
+        # So is a length with round-up, which a Read chunk may have.
+        self.placed(3, self.write(3, 5), b"12345\0\0\0", (at, 8, 0, 0))
         self.assertEqual(self.client.next(), (3, v2.REPLY_INLINE, garbage))
         self.placed(3, rpc.null_call(3), data, (40, 8, 0, 0))
         self.assertEqual(self.client.next(), (3, v2.REPLY_INLINE, garbage))
@@ -365,6 +385,14 @@ class Placed(unittest.TestCase):
         self.assertEqual(self.client.next(), (3, v2.ERROR, words(v2.BAD_XDR)))
         self.placed(6, self.write(6, 8), data, (at, 8, 0, 0))
         self.written(6)
+
+
+class PlacedInLongReceives(Placed):
+    """The same, with a client whose receives are longer than any message that the server sends."""
+
+    RECEIVES = [(v2.SEND_SIZE, words(66560)), (v2.RECEIVE_SIZE, words(1792 + 131072))]
+    RECEIVES += [(placement.STRUCTURE, words(3, 1, 256, 0, 0, 3, 512, 0, 1, 1, 131072, 0, 0))]
+    RECEIVES += [(placement.SMALLEST_RESULT, words(1))]
 
 
 class Both(unittest.TestCase):

@@ -26,11 +26,15 @@ PREFIX = 16
 DEFAULT_SIZE = 4096
 CREDITS = 16
 # Messages beyond the credits that a receive is kept for: a GRANT, and one message of a peer that takes 4.2.1 to the
-# letter (erratum 2). As each message has one answer at most, answers that wait for credits are bounded, too.
+# letter (erratum 2).
 SPARE = 2
+# Answers that may wait for credits when another message arrives. Each answer that leaves brings the peer new credits,
+# so that a peer which makes calls and takes few replies would fill the memory of this end otherwise.
+MAX_ANSWERS = 4 * CREDITS
 MAX_CALL = responder.MAX_CALL
 # Messages that others of the same call follow, and the last ones.
 MIDDLES, FINALS = (CALL_MIDDLE, placement.CALL_MIDDLE), (CALL_INLINE, placement.CALL)
+REPLY_MIDDLES = REPLY_MIDDLE, placement.REPLY_MIDDLE
 
 
 class Refused(Exception):
@@ -60,7 +64,7 @@ class Flow:
         return 0 < ahead < 2**31 or is_grant and ahead == 0
 
     def credits(self):
-        """How many messages may be sent at once."""
+        """Returns the number of messages that may be sent at once."""
         return (self.limit - self.sent) % 2**32 if self.may_send() else 0
 
     def credit(self, advertised=CREDITS):
@@ -75,7 +79,7 @@ class Flow:
 
 
 class End:
-    """What requester and responder have in common: credits, properties, and a queue of messages."""
+    """State that requester and responder share: credits, properties, and a queue of messages."""
 
     def __init__(self, connection, flow, placing=None):
         self.connection, self.flow, self.placing = connection, flow, placing
@@ -83,6 +87,8 @@ class End:
         self.waiting = collections.deque()
         self.announced, self.peer_announced = False, False
         self.peer_receives, self.peer_sends = DEFAULT_SIZE, DEFAULT_SIZE
+        # The longest message that this end may send.
+        self.longest = DEFAULT_SIZE
 
     def send(self, xid, kind, body, version=VERSION):
         """Sends a message as soon as there is a credit."""
@@ -133,8 +139,9 @@ class End:
                 raise Refused(BAD_PROPVAL)
         if reader.rest():
             raise Refused(BAD_XDR)
+        self.peer_receives = found.get(RECEIVE_SIZE, self.peer_receives)
         # No message is longer than this end has announced to send (5.2.1, erratum 22).
-        self.peer_receives = min(found.get(RECEIVE_SIZE, self.peer_receives), self.size)
+        self.longest = min(self.peer_receives, self.size)
         self.peer_sends = found.get(SEND_SIZE, self.peer_sends)
 
 
@@ -160,10 +167,12 @@ class Responder(End):
         self.flow.take(credit if version == VERSION else None)
         self.flush()
         # Errors and grants are never answered, and may stand between the parts of a message (erratum 37).
-        # So are replies to no call: this end makes none.
+        # Replies are ignored as well: this end makes no calls.
         if kind == ERROR or version == VERSION and kind in (GRANT, REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE):
             self.grant()
             return
+        if sum(waits not in REPLY_MIDDLES for _, _, waits, _ in self.waiting) > MAX_ANSWERS:
+            raise Broken("more calls than the peer brings credits for the answers (4.2.1)")
         try:
             if version != VERSION:
                 if version == 1:
@@ -301,7 +310,7 @@ class Responder(End):
         self.execute(call, *responder.arguments(self.connection, call))
 
     def execute(self, call, stream, reduced):
-        """Executes a call whose arguments are there, and returns its results."""
+        """Executes a call whose arguments are there, and sends the reply."""
         if not rpc.is_call(stream, call.xid):
             raise xdr.BadXdr("another XID than in the header, or no call")
         reply, items = self.program.answer(stream, reduced)
@@ -321,7 +330,7 @@ class Responder(End):
             writes = [responder.unused(chunk) for chunk in call.writes]
         lists = xdr.write_list(writes)
         # Header and payload together are limited by the receive buffer (erratum 71).
-        if PREFIX + len(lists) + len(reply) <= self.peer_receives:
+        if PREFIX + len(lists) + len(reply) <= self.longest:
             self.send(call.xid, REPLY_INLINE, lists + reply)
         elif call.reply and responder.capacity(call.reply) >= len(reply):
             returned = responder.fill(self.connection, call.reply, reply)
@@ -331,8 +340,8 @@ class Responder(End):
 
     def continue_reply(self, xid, lists, reply):
         """Sends a reply in several messages (6.6.2)."""
-        room = (self.peer_receives - PREFIX - 4) & ~3
-        last = (self.peer_receives - PREFIX - len(lists)) & ~3
+        room = (self.longest - PREFIX - 4) & ~3
+        last = (self.longest - PREFIX - len(lists)) & ~3
         if min(room, last) < 4:
             raise responder.NoRoom("receives that hold no reply")
         while len(reply) > last:
