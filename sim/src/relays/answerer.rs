@@ -22,14 +22,14 @@ struct Received {
     call: CallOf,
 }
 
-/// A connection that lives.
+/// An open connection.
 #[derive(Default)]
 struct Connection {
     /// The client whose calls come by it.
     client: Option<usize>,
     /// The indexes of the calls that have come by it.
     arrived: BTreeSet<usize>,
-    /// The indexes of those that were answered.
+    /// The indexes of the calls whose replies were sent.
     given: BTreeSet<usize>,
     is_finishing: bool,
 }
@@ -44,13 +44,13 @@ pub(super) struct Answerer {
     longest: Duration,
     received: Vec<Received>,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// How often each call has arrived.
+    /// Number of arrivals of each call.
     arrived: BTreeMap<CallOf, u64>,
     /// The calls that were answered, on whichever connection.
     executed: BTreeSet<CallOf>,
     /// Calls that are to be answered at a time, by their places in `received`, until somebody takes them.
     pub(super) due: Vec<(Time, usize)>,
-    /// What was wrong, until somebody looks.
+    /// Violations found, not yet reported.
     pub(super) wrong: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ impl Answerer {
         }
     }
 
-    /// Closes every connection in order: the replies that were made leave first. Returns the client of each
+    /// Closes every connection gracefully: the replies that were made leave first. Returns the client of each
     /// that was not being closed already, with the indexes of its calls that were answered on it.
     pub(super) fn finish(&mut self, fabric: &Fabric) -> Vec<(usize, BTreeSet<usize>)> {
         let mut given = Vec::new();

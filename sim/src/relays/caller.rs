@@ -20,11 +20,11 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The state of a call at its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It is to be made, or made again.
+    /// To be made, or made again.
     Waiting,
-    /// It was made on the present connection.
+    /// Made on the present connection.
     Made,
-    /// Its reply has arrived.
+    /// Answered: the reply has arrived.
     Answered,
 }
 
@@ -36,17 +36,17 @@ pub(super) struct Caller {
     random: Random,
     exchanges: Vec<Exchange>,
     progress: Vec<Progress>,
-    /// How often each call was made.
+    /// Number of times that each call was made.
     made: Vec<u64>,
     conn: Option<ConnectionId>,
     is_connected: bool,
-    /// When it connects again, if it has no connection.
+    /// Time of the next attempt to connect, if there is no connection.
     again: Time,
     /// The number of connections that were established.
     pub(super) connections: u64,
     /// Whether a connection has ended since somebody last looked.
     pub(super) has_lost: bool,
-    /// What was wrong, until somebody looks.
+    /// Violations found, not yet reported.
     pub(super) wrong: Vec<String>,
 }
 

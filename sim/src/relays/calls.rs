@@ -30,7 +30,7 @@ const HANDLE: u32 = 32;
 const BEFORE_HANDLE: usize = 11;
 /// The flavor of the verifiers of replies, AUTH_SHORT, because it has a body.
 const VERIFIER: u32 = 2;
-/// Bytes of the results of a READ beside its data, amply.
+/// Upper bound of a reply's bytes besides bulk data.
 const BESIDE: u32 = 256;
 
 /// The kind of a call.
@@ -83,7 +83,7 @@ impl Exchange {
         Some((client as usize, Self::index(xid)?))
     }
 
-    /// Returns bytes that hardly any other call has.
+    /// Returns bytes derived from client and XID.
     fn data(&self, len: u32) -> Bytes {
         let first = self
             .xid
@@ -155,7 +155,7 @@ impl Exchange {
                 reply.u32(0).u32(0).u32(self.results).u32(0);
                 reply.bulk(self.data(self.results));
             }
-            // A status of failure, and data about the file that there is none of.
+            // A status of failure, and wcc_data without attributes.
             Kind::Write => {
                 reply.u32(5).u32(0).u32(0);
             }

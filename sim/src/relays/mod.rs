@@ -7,8 +7,8 @@
 //! * No connection to the server has the calls of two clients, or a call twice, and no call arrives more often
 //!   than its client has made it.
 //! * No call has a reply that the server has not given.
-//! * When the server closes its connections in order, each reply that it gave before arrives at the client, and
-//!   then the client's connection ends.
+//! * When the server closes its connections gracefully, and no other kind of fault happens, each reply that it gave
+//!   before arrives at the client, and then the client's connection ends.
 //! * All calls are answered in the end. When the clients have closed their connections, no relay and no device has
 //!   anything left of them.
 //!
@@ -44,16 +44,18 @@ use crate::plan::Swarm;
 use crate::pools::Pools;
 use crate::report::{Report, Violation};
 
-/// The numbers of the hosts: the server, the device for clients and the one for the server of each relay, and
-/// the first client.
+/// The number of the server's host.
 const SERVER: usize = 0;
+/// The numbers of the hosts of each relay: the device for clients, and the one for the server.
 const RELAYS: [[usize; 2]; 2] = [[1, 2], [3, 4]];
+/// The number of the first client's host.
 const FIRST_CLIENT: usize = 5;
 /// The time in which a client's connection ends after the server has closed its own: the times for which both
 /// relays wait for replies to leave, and as much for the network.
 const ENDS_WITHIN: Duration = Duration::from_secs(40);
-/// The maximum time until all calls are answered, and then until all has ended.
+/// The maximum time until all calls are answered.
 const PATIENCE: Duration = Duration::from_secs(3_000);
+/// The maximum time from then until all connections have ended.
 const ENDED_AFTER: Duration = Duration::from_secs(60);
 /// The maximum number of turns; more indicate an endless loop.
 const MOST_TURNS: u64 = 1_000_000;
@@ -125,11 +127,11 @@ pub(crate) fn simulate(seed: u64, swarm: &Swarm, explain: bool) -> Report {
 /// Returns the checks of what happens in the fabric.
 fn journal(plan: &Plan, explain: bool) -> Journal {
     let conditions = Conditions {
-        // Relays are servers and clients.
+        // No host is only a server, so that the check of registrations is off.
         loops: 0,
         offers: true,
         calm: plan.is_calm(),
-        // A client that leaves takes its memory with it.
+        // A client that leaves unregisters memory of calls in progress.
         impatient: !plan.is_orderly(),
         first_message: 0,
         speaks_wg: true,

@@ -32,7 +32,7 @@ const LATE: [Duration; 3] = [
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The server closes its connections in order.
+    /// The server closes its connections gracefully.
     Finish,
     /// The network loses a connection.
     Lose,
@@ -54,7 +54,7 @@ pub(super) struct Hop {
 
 impl Hop {
     fn new(random: &mut Random) -> Self {
-        // Calls may be so long that small segments would not fit into a header.
+        // A Read list of small segments might not fit into a header.
         let segments = |side: RdmaOptions| RdmaOptions {
             max_segment: side.max_segment.max(4096),
             ..side
@@ -126,13 +126,13 @@ pub(super) struct Plan {
     pub(super) interrupt: Duration,
     /// The maximum time that the server takes for a call.
     pub(super) longest_job: Duration,
-    /// What goes wrong, and when.
+    /// Faults with their times.
     pub(super) faults: Vec<(Duration, Fault)>,
     /// The maximum time in which a killed relay has no successor.
     pub(super) absence: Duration,
-    /// Faults that lose nothing: what happens late.
+    /// Faults that lose nothing: delays.
     pub(super) late: Faults,
-    /// The number of the pairing of features between the relays, if pairings take turns.
+    /// The number of the pairing of features between the relays, if the swarm chooses pairings.
     pub(super) pairing: Option<usize>,
     /// The source of all further choices.
     pub(super) random: Random,
@@ -190,8 +190,7 @@ impl Plan {
         self.faults.is_empty()
     }
 
-    /// Returns whether a reply that the server has given can be lost by a mistake alone: whether only the server
-    /// ends connections, in order.
+    /// Returns whether a lost reply would be a bug: the only faults are graceful closes by the server.
     pub(super) fn is_orderly(&self) -> bool {
         self.faults.iter().all(|(_, fault)| *fault == Fault::Finish)
     }

@@ -14,7 +14,7 @@ use rpcrdma_gateway::{Relay, RelayOptions};
 /// The maximum number of steps before other hosts get their turn.
 const STEPS: usize = 10_000;
 
-/// The parameters of a relay, which its successors have too.
+/// The configuration of a relay, kept for its successors.
 #[derive(Clone)]
 pub(super) struct Place {
     /// The host of the device for clients, at the address that it listens on, and the one for the server.
