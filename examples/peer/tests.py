@@ -387,6 +387,45 @@ class Placed(unittest.TestCase):
         self.written(6)
 
 
+class Mixed(unittest.TestCase):
+    """Parts of both kinds with one XID (the draft's section "Error Handling")."""
+
+    def test_one_error_answers_both_and_the_rest_of_both_is_discarded(self):
+        whole = rpc.null_call(7)
+        begin = {
+            v2.CALL_MIDDLE: words(len(whole) - 8) + whole[:8],
+            placement.CALL_MIDDLE: words(1, len(whole) - 8, 8) + whole[:8],
+        }
+        end = {
+            v2.CALL_INLINE: call(7, whole[8:]),
+            placement.CALL: words(0, 0, 0, 0, 0, len(whole) - 8) + whole[8:],
+        }
+        for first, second in (list(begin), list(begin)[::-1]):
+            for last in (list(end), list(end)[::-1]):
+                with self.subTest(first=first, last=last):
+                    client = Client(places=True)
+                    client.open()
+                    client.send(7, first, begin[first])
+                    client.send(7, second, begin[second])
+                    self.assertEqual(client.next(), (7, v2.ERROR, words(v2.INVAL_CONT)))
+                    for kind in last:
+                        client.send(7, kind, end[kind])
+                    client.send(7, v2.CALL_INLINE, call(7))
+                    self.assertEqual(client.next(), (7, v2.REPLY_INLINE, words(0) + rpc.accepted(7, rpc.SUCCESS)))
+                    client.end()
+
+    def test_a_call_that_begins_ends_those_that_were_refused(self):
+        client = Client(places=True)
+        client.open()
+        client.send(7, placement.CALL_MIDDLE, words(0, 4, 4) + words(7))
+        self.assertEqual(client.next(), (7, v2.ERROR, words(v2.INVAL_CONT)))
+        placed = words(0, 0, 0, 0, 0, 40) + rpc.null_call(7)
+        for xid, kind, body in [(8, v2.CALL_INLINE, call(8)), (7, placement.CALL, placed)]:
+            client.send(xid, kind, body)
+            self.assertEqual(client.next(), (xid, v2.REPLY_INLINE, words(0) + rpc.accepted(xid, rpc.SUCCESS)))
+        client.end()
+
+
 class PlacedInLongReceives(Placed):
     """The same, with a client whose receives are longer than any message that the server sends."""
 

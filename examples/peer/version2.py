@@ -154,8 +154,9 @@ class Responder(End):
         # The continued call that is arriving: its XID, its parts, and the octets that have to follow.
         self.parts = None
         self.in_properties = False
-        # The XID of a continued call that was refused: its other parts are discarded (7.1.4).
-        self.refused = None
+        # Calls in several messages that were refused: their XIDs, and whether they are placed. Their other parts are
+        # discarded (7.1.4), until another call begins: from then on, an XID may be that of a call that is repeated.
+        self.refused = collections.deque(maxlen=8)
 
     def received(self, message):
         """Answers a message."""
@@ -193,12 +194,15 @@ class Responder(End):
         self.grant()
 
     def refuse(self, xid, version, kind, code, *details):
-        others_follow = kind in MIDDLES
+        refused = {(xid, kind == placement.CALL_MIDDLE)} if kind in MIDDLES else set()
+        # A call that the message interrupts, and that has its XID, is given up as well (erratum 38).
         if self.parts and self.parts[0] == xid:
-            self.parts, others_follow = None, kind != CALL_INLINE
+            self.parts = None
+            refused |= {(xid, False)} if kind != CALL_INLINE else set()
         if self.placing and self.placing.xid == xid:
-            self.placing.xid, others_follow = None, kind != placement.CALL
-        self.refused = xid if others_follow else self.refused
+            self.placing.xid = None
+            refused |= {(xid, True)} if kind != placement.CALL else set()
+        self.refused.extend(refused - set(self.refused))
         self.send(xid, ERROR, words(code, *details), version)
 
     def dispatch(self, xid, kind, reader):
@@ -213,9 +217,14 @@ class Responder(End):
             return
         if self.in_properties and kind in (CALL_EXTERNAL, *MIDDLES, *FINALS):
             raise Refused(INVAL_CONT)
-        if self.refused == xid and kind in MIDDLES + FINALS:
-            self.refused = xid if kind in MIDDLES else None
+        part = xid, kind in (placement.CALL_MIDDLE, placement.CALL)
+        if part in self.refused and kind in MIDDLES + FINALS:
+            if kind in FINALS:
+                self.refused.remove(part)
             return
+        is_call = kind in (CALL_EXTERNAL, *MIDDLES, *FINALS)
+        if is_call and not self.parts and not (self.placing and self.placing.xid is not None):
+            self.refused.clear()
         if self.placing and kind in (placement.CALL_MIDDLE, placement.CALL):
             self.placed(xid, kind, reader)
             return
