@@ -1,6 +1,6 @@
 //! The memory that a connection's peer may access, and the check of every access.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::random::Random;
 use super::terminate::Code;
-use rdma::{Region, RemoteSegment, Stag};
+use rdma::{IdMap, Region, RemoteSegment, Stag};
 
 /// The reason for refusing an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +84,12 @@ pub(super) enum NotReclaimed {
 /// others, so a peer cannot probe for handles of other connections.
 #[derive(Default)]
 pub(super) struct Regions {
-    entries: HashMap<u32, Entry>,
-    /// Handles of the regions that the peer may write, valid or not, by number.
-    order: BTreeMap<u64, u32>,
-    /// Number of regions registered so far that the peer may write.
+    /// By handle. The peer chooses no handle that is in here, so it cannot make the table slow.
+    entries: IdMap<u32, Entry>,
+    /// Handles of the last regions that the peer may write, valid or not, in the order of registration: at most
+    /// [`MOST_ORDERED`], with [`NO_HANDLE`] in the place of each that is gone. The first is not gone.
+    order: VecDeque<u32>,
+    /// Number of regions registered so far that the peer may write, which is that of the last one in `order`.
     writable: u64,
 }
 
@@ -101,12 +103,16 @@ pub(super) struct Writable<'a> {
     pub(super) bytes: &'a mut [u8],
 }
 
+/// Maximum number of regions whose order is known. If one is registered for long while many others come and go, its place
+/// is forgotten.
+const MOST_ORDERED: usize = 1024;
 /// Maximum number of regions that [`Regions::in_order`] returns.
 const MOST_IN_ORDER: usize = 16;
 /// A handle that no region gets.
 const NO_HANDLE: u32 = 0;
-/// Regions, in the order of registration.
-type InOrder<'a> = SmallVec<[Writable<'a>; MOST_IN_ORDER]>;
+/// Regions, in the order of registration. The list is moved by value, so only a few lie in itself: one call in flight has
+/// one region, and with many calls, one allocation is for the data of all of them.
+type InOrder<'a> = SmallVec<[Writable<'a>; 4]>;
 
 impl Regions {
     /// Registers memory with a random handle and a random first offset.
@@ -129,7 +135,11 @@ impl Regions {
         let valid = true;
         if let Region::RemoteWrite(_) = region {
             self.writable += 1;
-            self.order.insert(self.writable, stag);
+            self.order.push_back(stag);
+            if self.order.len() > MOST_ORDERED {
+                self.order.pop_front();
+                self.forget_gone();
+            }
         }
         self.entries.insert(
             stag,
@@ -146,6 +156,19 @@ impl Regions {
             length,
             offset: base,
         })
+    }
+
+    /// Returns the index in `order` of the region with this number, if it was not forgotten.
+    fn place_of(&self, number: u64) -> Option<usize> {
+        let forgotten = self.writable - self.order.len() as u64;
+        usize::try_from(number.checked_sub(forgotten + 1)?).ok()
+    }
+
+    /// Removes the places of regions that are gone from the front of `order`.
+    fn forget_gone(&mut self) {
+        while self.order.front() == Some(&NO_HANDLE) {
+            self.order.pop_front();
+        }
     }
 
     /// Returns a handle that no region has.
@@ -226,9 +249,10 @@ impl Regions {
     /// at most `most`, and none behind a gap in this order.
     pub(super) fn in_order(&mut self, first: u64, most: usize) -> InOrder<'_> {
         let most = most.min(MOST_IN_ORDER);
-        let numbered = (first..).zip(self.order.range(first..)).take(most);
-        let numbered = numbered.take_while(|(expected, (number, _))| expected == *number);
-        let stags: SmallVec<[u32; MOST_IN_ORDER]> = numbered.map(|(_, (_, stag))| *stag).collect();
+        let from = self.place_of(first).unwrap_or(self.order.len());
+        let stags = self.order.iter().skip(from).take(most).copied();
+        let stags = stags.take_while(|stag| *stag != NO_HANDLE);
+        let stags: SmallVec<[u32; MOST_IN_ORDER]> = stags.collect();
         match stags.len() {
             0..=1 => self.valid_of::<1>(&stags),
             2..=4 => self.valid_of::<4>(&stags),
@@ -302,8 +326,12 @@ impl Regions {
             return Err(NotReclaimed::StillValid);
         }
         let entry = self.entries.remove(&stag).ok_or(NotReclaimed::Unknown)?;
-        if let Region::RemoteWrite(_) = entry.region {
-            self.order.remove(&entry.number);
+        if let Region::RemoteWrite(_) = entry.region
+            && let Some(at) = self.place_of(entry.number)
+            && let Some(place) = self.order.get_mut(at)
+        {
+            *place = NO_HANDLE;
+            self.forget_gone();
         }
         Ok(entry.region)
     }
@@ -355,5 +383,40 @@ mod tests {
             let _ = regions.reclaim(stag);
         }
         assert!(regions.order.is_empty());
+    }
+
+    #[test]
+    fn the_order_of_many_regions_takes_no_more_memory_beside_one_that_stays() {
+        let pool = Pool::new(1 << 20);
+        let mut random = Random::new();
+        let mut regions = Regions::default();
+        let mut register = |regions: &mut Regions| {
+            let region = Region::RemoteWrite(pool.alloc(8).unwrap());
+            let registered = regions.register(&mut random, region);
+            registered.map_err(|(error, _)| error).unwrap().stag.0
+        };
+        let stays = register(&mut regions);
+        for number in 2..3 * MOST_ORDERED as u64 {
+            let stag = register(&mut regions);
+            let found = |regions: &mut Regions, first| -> Vec<u32> {
+                let found = regions.in_order(first, 16);
+                found.iter().map(|region| region.stag).collect()
+            };
+            assert_eq!(found(&mut regions, number), [stag]);
+            let from_first = match number {
+                2 => vec![stays, stag],
+                _ if number <= MOST_ORDERED as u64 => vec![stays],
+                _ => Vec::new(),
+            };
+            assert_eq!(found(&mut regions, 1), from_first);
+            regions.invalidate(stag);
+            assert!(regions.reclaim(stag).is_ok());
+            assert_eq!(found(&mut regions, number), []);
+            assert!(regions.order.len() <= MOST_ORDERED);
+        }
+        assert!(regions.order.is_empty(), "all others are gone");
+        regions.invalidate(stays);
+        assert!(regions.reclaim(stays).is_ok());
+        assert!(regions.entries.is_empty());
     }
 }
