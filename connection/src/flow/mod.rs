@@ -115,6 +115,8 @@ pub(crate) struct FlowControl {
     side: Side,
     kind: Kind,
     policy: Box<dyn GrantPolicy>,
+    /// Whether the policy is asked when calls of the peer begin and end.
+    follows_calls: bool,
     /// The time of the last event.
     now: Time,
     /// The number of calls of the peer that have arrived and are not answered.
@@ -160,6 +162,7 @@ impl FlowControl {
         let mut flow = Self {
             side,
             kind,
+            follows_calls: policy.follows_calls(),
             policy,
             now: Time::ZERO,
             calls: 0,
@@ -183,6 +186,7 @@ impl FlowControl {
     }
 
     /// Lets the policy choose how many credits are granted from now on.
+    #[inline(never)]
     fn ask_policy(&mut self, event: GrantEvent) {
         let (least, most) = match &self.kind {
             Kind::Calls(flow) => (1, flow.peer().grantable()),
@@ -383,7 +387,9 @@ impl FlowControl {
             Kind::Messages(flow) => flow.call_began()?,
         }
         self.calls += 1;
-        self.ask_policy(GrantEvent::CallBegan);
+        if self.follows_calls {
+            self.ask_policy(GrantEvent::CallBegan);
+        }
         Ok(())
     }
 
@@ -397,7 +403,9 @@ impl FlowControl {
             Kind::Messages(flow) => flow.call_ended(),
         }
         self.calls = self.calls.saturating_sub(1);
-        self.ask_policy(GrantEvent::CallEnded);
+        if self.follows_calls {
+            self.ask_policy(GrantEvent::CallEnded);
+        }
     }
 
     /// Records the arrival of a further call of a message. Replies that wait for credits count as

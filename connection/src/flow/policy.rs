@@ -127,6 +127,13 @@ pub trait GrantPolicy: fmt::Debug + Send {
     /// one that the accounting allows, from [`Demand::least`] to [`Demand::most`].
     fn credits(&mut self, event: GrantEvent, demand: &Demand) -> u32;
 
+    /// Returns whether the policy is asked when calls of the peer begin and end. Asked once, when the
+    /// version of the connection is known. A policy whose answer does not depend on calls, as the default
+    /// is, returns false, and costs calls nothing.
+    fn follows_calls(&self) -> bool {
+        true
+    }
+
     /// Gives the policy, before it is asked for the first time, the handle by which it is asked again. A
     /// policy that decides by its own connection alone, as the default is, has no use for it. Not called
     /// if the driver of the connection has none ([`Config::ask_again`](crate::Config::ask_again)).
@@ -171,6 +178,10 @@ pub struct GrantAll;
 impl GrantPolicy for GrantAll {
     fn credits(&mut self, _: GrantEvent, _: &Demand) -> u32 {
         u32::MAX
+    }
+
+    fn follows_calls(&self) -> bool {
+        false
     }
 }
 
