@@ -313,16 +313,6 @@ impl Connection {
     /// there is room.
     #[inline]
     pub fn poll_action(&mut self, room: usize) -> Option<Action> {
-        let action = self.next_action(room);
-        if let (Some(action), Some(open)) = (&action, self.open_mut())
-            && open.shared.config.trace.is_some()
-        {
-            open.shared.given.take(action);
-        }
-        action
-    }
-
-    fn next_action(&mut self, room: usize) -> Option<Action> {
         // What the connection itself decides goes before what its requester and responder want.
         if let Some(action) = self.actions.pop_front() {
             return Some(action);

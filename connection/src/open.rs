@@ -301,35 +301,42 @@ impl Open {
             responder,
             ..
         } = self;
-        match (incoming, requester, responder) {
-            (Incoming::Plain(Direction::Call, header, payload), _, Some(responder)) => {
+        // A dialect decodes only what the receiver can take, so the half that a message is for exists. The
+        // message is matched alone: in a tuple with the halves, it would be moved once more.
+        match incoming {
+            Incoming::Plain(Direction::Call, header, payload) => {
+                let Some(responder) = responder else { return };
                 shared.moved.arrived(len_of(&payload), continued);
                 responder.plain_call_received(shared, header, payload);
             }
-            (Incoming::Plain(Direction::Reply, header, payload), Some(requester), _) => {
+            Incoming::Plain(Direction::Reply, header, payload) => {
+                let Some(requester) = requester else { return };
                 shared.moved.arrived(len_of(&payload), continued);
                 requester.plain_reply_received(shared, header, payload, invalidated);
             }
-            (Incoming::Call(call), _, Some(responder)) => {
+            Incoming::Call(call) => {
+                let Some(responder) = responder else { return };
                 shared.moved.arrived(len_of(&call.payload), continued);
                 responder.call_received(shared, call);
             }
-            (Incoming::Reply(reply), Some(requester), _) => {
+            Incoming::Reply(reply) => {
+                let Some(requester) = requester else { return };
                 shared.moved.arrived(len_of(&reply.payload), continued);
                 requester.reply_received(shared, reply, invalidated);
             }
-            (Incoming::Handled(Direction::Call, Some(credits)), _, Some(_)) => {
+            Incoming::Handled(Direction::Call, Some(credits)) if responder.is_some() => {
                 shared.flow.credits_requested(credits);
             }
-            (Incoming::Handled(Direction::Reply, Some(credits)), Some(_), _) => {
+            Incoming::Handled(Direction::Reply, Some(credits)) if requester.is_some() => {
                 shared.flow.apply_grant(credits);
             }
-            (Incoming::Unusable { xid, reason }, Some(requester), _) => {
-                requester.reply_unusable(shared, xid, reason);
+            Incoming::Handled(..) => {}
+            Incoming::Unusable { xid, reason } => {
+                if let Some(requester) = requester {
+                    requester.reply_unusable(shared, xid, reason);
+                }
             }
-            (Incoming::Bad(direction, bad), ..) => self.refuse_message(direction, &bad),
-            // A dialect decodes only what the receiver can take.
-            _ => {}
+            Incoming::Bad(direction, bad) => self.refuse_message(direction, &bad),
         }
     }
 
@@ -369,8 +376,11 @@ impl Open {
     #[inline]
     pub(crate) fn poll_action(&mut self, room: usize) -> Option<Action> {
         loop {
-            if let Some(action) = self.shared.actions.pop_front() {
-                return Some(action);
+            if let Some(next) = self.shared.actions.front() {
+                if self.shared.config.trace.is_some() {
+                    self.shared.given.take(next);
+                }
+                return self.shared.actions.pop_front();
             }
             // Further calls may depend on limits that extensions are about to announce.
             if self.run_extensions() {
@@ -386,7 +396,8 @@ impl Open {
             }
             if self.shared.actions.is_empty() && !self.run_extensions() {
                 // Other messages carry credits, too.
-                return self.shared.flow.due_grant();
+                let grant = self.shared.flow.due_grant()?;
+                self.shared.actions.push_back(grant);
             }
         }
     }

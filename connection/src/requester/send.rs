@@ -18,10 +18,17 @@ impl Requester {
     /// Sends ready calls and starts pending ones, in order, as far as credits and the `room` free
     /// send-queue entries allow. A call without a free entry is not queued: the grant may be
     /// lowered meanwhile, and calls sent after that must respect it (RFC 8166, section 3.3.1).
+    #[inline]
     pub(crate) fn start_calls(&mut self, shared: &mut Shared, room: usize) {
-        if self.ready.is_empty() && self.pending.is_empty() {
-            return;
+        // The connection asks after each action, and mostly there is no call.
+        if !(self.ready.is_empty() && self.pending.is_empty()) {
+            self.start_some(shared, room);
         }
+    }
+
+    /// Does what [`Requester::start_calls`] does, with at least one call.
+    #[inline(never)]
+    fn start_some(&mut self, shared: &mut Shared, room: usize) {
         let waits = self.start_all(shared, room);
         if shared.config.trace.is_some() {
             self.trace_waits(shared, waits, room);
