@@ -129,6 +129,7 @@ impl Message {
 
     /// Converts the message into its reduced stream.
     #[must_use]
+    #[inline]
     pub fn into_payload(self) -> Segments {
         self.payload
     }

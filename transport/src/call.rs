@@ -86,11 +86,14 @@ impl Reply {
 
     /// Sets whether the call was sent more than once.
     #[must_use]
-    pub fn with_retransmitted(self, retransmitted: bool) -> Self {
-        Self {
-            retransmitted,
-            ..self
-        }
+    pub fn with_retransmitted(mut self, retransmitted: bool) -> Self {
+        self.set_retransmitted(retransmitted);
+        self
+    }
+
+    /// Sets, in place, whether the call was sent more than once.
+    pub(crate) fn set_retransmitted(&mut self, retransmitted: bool) {
+        self.retransmitted = retransmitted;
     }
 
     /// Returns whether the call was sent more than once, which happens only when a connection ends.

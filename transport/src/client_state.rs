@@ -426,8 +426,10 @@ impl ClientState {
         let received = message.stream_len();
         self.stats.bytes_received += received;
         self.removed(xid, &pending);
-        let result = open_reply(message, now - pending.started)
-            .map(|reply| reply.with_retransmitted(pending.transmissions > 1));
+        let mut result = open_reply(message, now - pending.started);
+        if let Ok(reply) = &mut result {
+            reply.set_retransmitted(pending.transmissions > 1);
+        }
         self.count(&pending, &result, received, now);
         let failed = result.is_err();
         self.trace(xid, Event::Ended { failed });

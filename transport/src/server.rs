@@ -149,7 +149,8 @@ struct Origin {
     token: u64,
 }
 
-/// A call that a worker executes, or that waits for its attempt.
+/// A call that is executed: by its service at once, by a worker, or by its attempt.
+#[derive(Clone, Copy)]
 struct Running {
     origin: Origin,
     xid: u32,
@@ -643,11 +644,9 @@ impl Server {
                         .transport
                         .borrow()
                         .pool(origin.conn);
-                    let request = Request::new(peer, header, pool, message, args)
-                        .from_origin(from)
-                        .on_thread_that_keeps_credentials(self.keeps_credentials)
-                        .with_use(used)
-                        .with_backchannel(callee);
+                    let mut request = Request::new(peer, header, pool, message, args);
+                    request.origin = from;
+                    request.set_server(used, callee, self.keeps_credentials);
                     let call = Running {
                         origin,
                         xid,
@@ -655,8 +654,8 @@ impl Server {
                         counted,
                     };
                     match traced {
-                        None => self.execute(call, request, now),
-                        Some(traced) => self.execute_traced(call, request, &traced, now),
+                        None => self.execute(&call, request, now),
+                        Some(traced) => self.execute_traced(&call, request, &traced, now),
                     }
                 }
             }
@@ -735,7 +734,7 @@ impl Server {
     }
 
     /// Executes a call: at once, at the end of this turn, or on a worker thread.
-    fn execute(&mut self, call: Running, request: Request, now: Time) {
+    fn execute(&mut self, call: &Running, request: Request, now: Time) {
         let outcome = self.ask_service(request);
         self.act_on(outcome, call, now);
     }
@@ -748,16 +747,16 @@ impl Server {
 
     /// Answers a call, or has the rest of its work done, as its service wants.
     #[inline]
-    fn act_on(&mut self, outcome: ServiceOutcome, call: Running, now: Time) {
+    fn act_on(&mut self, outcome: ServiceOutcome, call: &Running, now: Time) {
         match outcome {
             ServiceOutcome::Done(reply) => self.finish(call, reply, now),
             ServiceOutcome::Later(job) => {
                 self.stats.jobs += 1;
-                let id = self.begin(call);
+                let id = self.begin(*call);
                 self.workers.submit(id, job);
             }
             ServiceOutcome::Attempt(attempt) => {
-                let id = self.begin(call);
+                let id = self.begin(*call);
                 self.attempts.push((id, attempt));
             }
         }
@@ -782,7 +781,7 @@ impl Server {
         for (id, reply) in done.drain(..) {
             if let Some(call) = self.running.try_remove(id) {
                 self.call_ended(call.origin, now);
-                self.finish(call, reply, now);
+                self.finish(&call, reply, now);
             }
         }
     }
@@ -807,34 +806,30 @@ impl Server {
         }
     }
 
-    fn finish(&mut self, call: Running, reply: ServiceReply, now: Time) {
+    fn finish(&mut self, call: &Running, reply: ServiceReply, now: Time) {
         let Running {
             origin,
             xid,
             key,
             counted,
         } = call;
+        let (origin, xid) = (*origin, *xid);
         if self.options.trace.is_some() {
             self.trace_end(origin, xid);
         }
         if let Some(counts) = &mut self.counts {
-            counts.answered(counted, &reply);
+            counts.answered(*counted, &reply);
         }
+        let Some(key) = *key else {
+            let message = answer(xid, reply, &mut self.headers);
+            return self.reply(origin, Some(message), now);
+        };
+        let changed = has_changed(&*self.service, &key, &reply);
         // A cached reply must not keep alive the memory that it would share with the headers of
         // other replies.
-        let mut own = BytesMut::new();
-        let room = if key.is_some() {
-            &mut own
-        } else {
-            &mut self.headers
-        };
-        let key = key.map(|key| (key, has_changed(&*self.service, &key, &reply)));
-        let message = answer(xid, reply, room);
-        let waiter = key.and_then(|(key, changed)| {
-            let cache = &self.member.shared.cache;
-            cache.finish(key, message.clone(), changed, now)
-        });
-        match waiter {
+        let message = answer(xid, reply, &mut BytesMut::new());
+        let cache = &self.member.shared.cache;
+        match cache.finish(key, message.clone(), changed, now) {
             None => self.reply(origin, Some(message), now),
             Some(waiter) => {
                 self.reply(origin, None, now);

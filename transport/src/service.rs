@@ -118,11 +118,13 @@ impl Request {
         self
     }
 
-    /// Sets what [`Request::count_as_use`] tells.
-    #[must_use]
-    pub(crate) fn with_use(mut self, used: Use) -> Self {
+    /// Sets what a server knows of the call: its connection, for [`Request::count_as_use`], the handle to the
+    /// client, and whether its thread keeps its credentials. A request is some hundreds of bytes, so its server
+    /// sets these in place.
+    pub(crate) fn set_server(&mut self, used: Use, client: Option<Backchannel>, keeps: bool) {
         self.used = Some(used);
-        self
+        self.client = client;
+        self.keeps_credentials = keeps;
     }
 
     /// Sets what [`Request::keeps_credentials`] returns.

@@ -507,6 +507,9 @@ impl ReceivePool {
             self.shrink_at = Some(now + SHRINK_EVERY);
         }
         let missing = self.covers && self.to_repost > 0;
+        if self.armed && !missing && !self.tight && self.shrink_at.is_none() {
+            return None;
+        }
         let retry = (missing || !self.armed).then(|| now + RETRY);
         let look = self.tight.then(|| now + CHECK_EVERY);
         let times = [self.shrink_at, retry, look];

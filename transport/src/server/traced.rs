@@ -35,7 +35,7 @@ impl Server {
     #[cold]
     pub(super) fn execute_traced(
         &mut self,
-        call: Running,
+        call: &Running,
         request: Request,
         traced: &Traced,
         now: Time,
