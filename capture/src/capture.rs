@@ -126,6 +126,13 @@ impl Capture {
         }
     }
 
+    /// Returns the number of packets that the file has, or will have when it is complete. Readers of the file count
+    /// them from one.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.lock().packets
+    }
+
     fn has_none(&self, state: &State) -> bool {
         let links = lock(&self.0.links);
         state.connections == 0 && links.iter().all(|link| lock(link).is_empty())

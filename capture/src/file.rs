@@ -123,6 +123,8 @@ pub(crate) struct State {
     written: u64,
     pub(crate) interfaces: u32,
     pub(crate) connections: u32,
+    /// The packets in the file, or in the buffer.
+    pub(crate) packets: u64,
     ports: u16,
     pub(crate) stopped: bool,
     pub(crate) on_stop: Option<OnStop>,
@@ -159,6 +161,7 @@ impl State {
             written: 0,
             interfaces: 0,
             connections: 0,
+            packets: 0,
             ports: 0,
             stopped: false,
             on_stop: None,
@@ -280,6 +283,7 @@ impl Sink<'_> {
         // Blocks are built in memory, which does not fail.
         if let Ok(block) = block.to_vec() {
             self.state.add(&block);
+            self.state.packets += u64::from(!self.state.stopped);
         }
     }
 }

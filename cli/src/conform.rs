@@ -12,6 +12,7 @@ use rpcrdma_conform::cases;
 use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::{Entry, Report};
 use rpcrdma_conform::run::Server;
+use rpcrdma_conform::watch::Watcher;
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::device::DeviceName;
@@ -20,6 +21,8 @@ use rpcrdma_setup::units::count;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::ConformArgs;
+use crate::capture::{self, Clock};
+use crate::conform_capture::CaptureOfCases;
 use crate::interrupt::Interruptible;
 use crate::output;
 
@@ -113,9 +116,12 @@ fn judged(
         user,
         first_xid(),
     );
+    let capture = capture::open(&args.capture, Clock::Real)?;
+    let watcher = capture.map(|it| Watcher::new(Box::new(CaptureOfCases::new(it))));
     let server = Server {
         address,
         patience: args.timeout.0,
+        watcher,
     };
     let mut shown = Ok(());
     let interrupt = interruptible.interrupt();

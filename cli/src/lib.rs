@@ -51,6 +51,7 @@ mod capture;
 mod client_capture;
 mod compare;
 mod conform;
+mod conform_capture;
 mod devices;
 mod explain;
 mod files;

@@ -4,6 +4,8 @@ mod common;
 
 use std::fs;
 
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{Block, parse_block_le};
 use serde_json::Value;
 
 use common::{Proto, Server, is_iwarp, run};
@@ -41,6 +43,44 @@ fn our_server_passes_and_nothing_is_left_in_its_export() {
     assert!(!xml.contains("<failure"), "{xml}");
     let left = run(["ls", "-a", &url]).ok().stdout;
     assert_eq!(left, "", "left in the export");
+}
+
+#[test]
+fn the_connections_of_cases_are_in_the_capture() {
+    if !is_iwarp() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(["--memory=64M"]);
+    let url = server.url(Proto::Rdma, "/memory");
+    let file = dir.path().join("cases.pcapng");
+    let name = file.to_str().unwrap();
+    let words = [
+        "conform",
+        "--only",
+        "rfc8166/4.5.1",
+        &url,
+        "--capture",
+        name,
+    ];
+    let done = run(words).ok();
+    assert!(done.stdout.contains("3 cases passed"), "{done:?}");
+    let bytes = fs::read(&file).unwrap();
+    let mut rest = &bytes[..];
+    let mut connections = 0;
+    while !rest.is_empty() {
+        let (after, block) = parse_block_le(rest).expect("a damaged block");
+        rest = after;
+        if let Block::EnhancedPacket(packet) = block {
+            // The flags of a TCP segment over IPv4: SYN alone.
+            connections += usize::from(packet.packet_data()[14 + 20 + 13] == 2);
+        }
+    }
+    // One for each case, and those that find out what the server speaks.
+    assert!(connections >= 5, "{connections}");
+    let again = run(words);
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(again.stderr.contains("it exists"), "{again:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::case::Case;
 use crate::dialect::Dialect;
 use crate::report::{Entry, Report, Verdict};
 use crate::run::{Failed, Server, alive, perform, speaks};
+use crate::watch::Watcher;
 
 /// Selection of cases, and what counts.
 #[derive(Clone, Debug, Default)]
@@ -104,16 +105,21 @@ pub fn judge(
                 continue;
             }
         }
-        let started = Instant::now();
+        let packets = || server.watcher.as_ref().map_or(0, Watcher::packets);
+        let (started, before) = (Instant::now(), packets());
         let performed = perform(case, server);
         let seconds = started.elapsed().as_secs_f64();
+        let after = packets();
         let verdict = match performed.result {
             Ok(()) => Verdict::Passed,
             Err(Failed::NotApplicable(why)) => Verdict::NotApplicable(why),
             Err(Failed::Deviation(what) | Failed::Unreachable(what)) => Verdict::Failed(what),
         };
         let is_bad = matches!(verdict, Verdict::Failed(_));
-        let entry = Entry::new(case, verdict, seconds, performed.exchange);
+        let mut entry = Entry::new(case, verdict, seconds, performed.exchange);
+        if is_bad && after > before {
+            entry.packets = Some([before + 1, after]);
+        }
         let goes_on = each(&entry);
         report.entries.push(entry);
         if is_bad {

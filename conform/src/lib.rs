@@ -25,4 +25,5 @@ mod private_data;
 pub mod report;
 pub mod run;
 pub mod stream;
+pub mod watch;
 pub mod wire;

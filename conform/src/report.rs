@@ -40,6 +40,9 @@ pub struct Entry {
     /// The messages of a failed case, with their octets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exchange: Vec<String>,
+    /// The first and the last packet of a failed case in the capture, counted from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<[u64; 2]>,
 }
 
 impl Entry {
@@ -54,6 +57,7 @@ impl Entry {
             verdict,
             seconds,
             exchange: if failed { exchange } else { Vec::new() },
+            packets: None,
         }
     }
 }
@@ -70,7 +74,14 @@ impl Entry {
             verdict: Verdict::NotApplicable(why),
             seconds: 0.0,
             exchange: Vec::new(),
+            packets: None,
         }
+    }
+
+    /// Returns the packets of a failed case, in words.
+    fn packets(&self) -> Option<String> {
+        let [first, last] = self.packets?;
+        Some(format!("packets {first} to {last} of the capture"))
     }
 
     /// Returns the reason of the result, if it has one.
@@ -96,7 +107,11 @@ impl std::fmt::Display for Entry {
                 write!(
                     f,
                     "FAILED  {address} {level}: {sends}\n          expected: {expects} ({section})\n          {what}"
-                )
+                )?;
+                match self.packets() {
+                    Some(packets) => write!(f, "\n          {packets}"),
+                    None => Ok(()),
+                }
             }
         }
     }
@@ -180,11 +195,15 @@ impl Report {
                 Verdict::NotApplicable(why) | Verdict::NotTested(why) => {
                     format!("<skipped message=\"{}\"/>", escaped(why))
                 }
-                Verdict::Failed(what) if counts(entry.level, strict) => format!(
-                    "<failure message=\"{}\">{}</failure>",
-                    escaped(&format!("expected {}: {what}", entry.expects)),
-                    escaped(&entry.exchange.join("\n"))
-                ),
+                Verdict::Failed(what) if counts(entry.level, strict) => {
+                    let mut lines = entry.exchange.clone();
+                    lines.extend(entry.packets());
+                    format!(
+                        "<failure message=\"{}\">{}</failure>",
+                        escaped(&format!("expected {}: {what}", entry.expects)),
+                        escaped(&lines.join("\n"))
+                    )
+                }
                 Verdict::Failed(what) => format!("<skipped message=\"{}\"/>", escaped(what)),
             };
             // Writing to a string does not fail.

@@ -13,6 +13,7 @@ use crate::memory::Memory;
 use crate::peer::{Heard, Peer};
 use crate::private_data::{receive_size, send_size, settings};
 use crate::stream::{Gone, Meanwhile, Stream};
+use crate::watch::Watcher;
 use crate::wire::mpa::{self, Frame};
 use crate::wire::{rpc, v1, v2, wg};
 
@@ -24,12 +25,14 @@ const FIRST_OF_BURST: u32 = 0x600e_0000;
 const QUIET: Duration = Duration::from_millis(300);
 
 /// The server under test.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Server {
     /// The only address that is connected to.
     pub address: SocketAddr,
     /// The longest wait for each message.
     pub patience: Duration,
+    /// The observer of all connections.
+    pub watcher: Option<Watcher>,
 }
 
 /// The reason why a case was not passed.
@@ -217,7 +220,12 @@ impl<'a> Play<'a> {
         self.waiting.clear();
         let unreachable = |what: &dyn std::fmt::Display| Failed::Unreachable(what.to_string());
         let stream = Stream::connect_within(self.server.address, self.server.patience);
-        let mut peer = Peer::new(stream.map_err(|error| unreachable(&error))?);
+        let mut stream = stream.map_err(|error| unreachable(&error))?;
+        if let Some(watcher) = &self.server.watcher {
+            let watched = stream.watch(watcher);
+            watched.map_err(|error| unreachable(&error))?;
+        }
+        let mut peer = Peer::new(stream);
         self.invalidates = settings(private).is_some_and(|[flags, ..]| flags & 1 != 0);
         let request = Frame {
             private: private.to_vec(),

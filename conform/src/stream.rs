@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
+use crate::watch::{Watched, Watcher};
+
 /// The default of the longest wait for something that must come, which is how long a failure takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The receive buffer of the scripted peer's socket, bytes: so small that the other end soon notices
@@ -45,6 +47,8 @@ pub struct Stream {
     patience: Duration,
     /// Whether a write was answered with RST, which the system reports only once.
     reset: bool,
+    /// The observer.
+    watched: Option<Watched>,
 }
 
 impl Stream {
@@ -60,6 +64,7 @@ impl Stream {
             socket,
             patience: PATIENCE,
             reset: false,
+            watched: None,
         })
     }
 
@@ -87,8 +92,21 @@ impl Stream {
         Ok(stream)
     }
 
+    /// Shows what is sent and received from here on to an observer.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn watch(&mut self, watcher: &Watcher) -> std::io::Result<()> {
+        let ends = [self.socket.local_addr()?, self.socket.peer_addr()?];
+        self.watched = Some(watcher.connection(ends));
+        Ok(())
+    }
+
     /// Sends raw bytes. Returns whether that succeeded; a later read shows the reason of a failure.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
+        if let Some(watched) = &self.watched {
+            watched.bytes(true, bytes);
+        }
         let written = self.socket.write_all(bytes);
         if let Err(error) = &written {
             self.reset |= error.kind() == ErrorKind::ConnectionReset;
@@ -123,7 +141,12 @@ impl Stream {
                 Ok(0) if self.reset => return Err(Gone::Reset),
                 Ok(0) if done == 0 && boundary => return Err(Gone::Closed),
                 Ok(0) => return Err(Gone::CutShort),
-                Ok(n) => done += n,
+                Ok(n) => {
+                    if let Some(watched) = &self.watched {
+                        watched.bytes(false, &bytes[done..done + n]);
+                    }
+                    done += n;
+                }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::TimedOut
                         if start.elapsed() > self.patience =>

@@ -9,12 +9,14 @@ mod common;
 #[path = "common/defective.rs"]
 mod defective;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rpcrdma_conform::cases;
 use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::Verdict;
 use rpcrdma_conform::run::Server;
+use rpcrdma_conform::watch::{Watch, Watcher};
 
 use common::Served;
 use defective::Defect;
@@ -30,6 +32,7 @@ fn found(defect: Defect) -> Vec<String> {
     let server = Server {
         address,
         patience: PATIENCE,
+        watcher: None,
     };
     let cases = cases::all(&ground);
     let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
@@ -122,4 +125,54 @@ fn a_missing_error_of_version_two_07() {
 #[test]
 fn a_wrong_error_code_of_version_two_07() {
     is_found(Defect::WgWrongError, "rpcrdma2-07/6.3.4/2");
+}
+
+/// Bytes of connections, of which each call is a packet.
+#[derive(Default)]
+struct Counted {
+    packets: u64,
+}
+
+impl Watch for Counted {
+    fn bytes(&mut self, _: u64, ends: [SocketAddr; 2], _: bool, bytes: &[u8]) {
+        assert!(!bytes.is_empty() && ends[0] != ends[1]);
+        self.packets += 1;
+    }
+
+    fn ended(&mut self, _: u64) {
+        self.packets += 1;
+    }
+
+    fn packets(&self) -> u64 {
+        self.packets
+    }
+}
+
+#[test]
+fn failed_cases_name_their_packets() {
+    let served = Served::start(4096);
+    let server = Server {
+        address: defective::start(served.address, Defect::Padding),
+        patience: PATIENCE,
+        watcher: Some(Watcher::new(Box::<Counted>::default())),
+    };
+    let selection = Selection {
+        only: vec!["rfc8166/3.4.6.2".into(), "rfc8166/4.3.2".into()],
+        ..Selection::default()
+    };
+    let cases = cases::all(&served.ground());
+    let report = judge(&cases, &selection, &server, &mut |_| true);
+    let mut last = 0;
+    for entry in &report.entries {
+        assert_eq!(
+            entry.packets.is_some(),
+            matches!(entry.verdict, Verdict::Failed(_)),
+            "{entry}"
+        );
+        if let Some([first, end]) = entry.packets {
+            assert!(last < first && first < end, "{entry}");
+            last = end;
+        }
+    }
+    assert!(last > 0);
 }

@@ -21,6 +21,7 @@ fn our_server_passes_every_case() {
         let server = Server {
             address: served.address,
             patience: Duration::from_secs(30),
+            watcher: None,
         };
         let mut each = |entry: &_| {
             println!("{entry}");
@@ -52,6 +53,7 @@ fn a_version_that_is_not_spoken_is_said_once() {
     let server = Server {
         address: served.address,
         patience: Duration::from_secs(30),
+        watcher: None,
     };
     let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
     assert_eq!(report.status(true), 0);
@@ -85,7 +87,11 @@ fn a_port_without_a_server_cannot_be_tested() {
     drop(listener);
     let patience = Duration::from_secs(5);
     let ground = rpcrdma_conform::case::Ground::without_files(1);
-    let server = Server { address, patience };
+    let server = Server {
+        address,
+        patience,
+        watcher: None,
+    };
     let report = judge(
         &cases::all(&ground),
         &Selection::default(),

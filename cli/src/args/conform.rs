@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use rdma::middleware::Delay;
 
+use super::CaptureArgs;
 use super::files::MountArgs;
 
 /// Judge a server of any make by RFC 8166, 8797, 8267 and both drafts: say which rules it breaks.
@@ -27,7 +28,7 @@ pub(crate) struct ConformArgs {
     pub(crate) url: Option<String>,
 
     /// List the cases, and connect to nothing
-    #[arg(long, conflicts_with_all = ["strict", "junit", "json"])]
+    #[arg(long, conflicts_with_all = ["strict", "junit", "json", "capture"])]
     pub(crate) list: bool,
 
     /// Only cases whose address begins with this: rfc8166, rfc8166/4.5, rfc8166/4.5.2/3. It can be given
@@ -54,6 +55,9 @@ pub(crate) struct ConformArgs {
     /// Write the results to this file as JSON, with the octets of failed cases
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) capture: CaptureArgs,
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,
