@@ -58,8 +58,9 @@ class Connection:
         # Complete messages that nobody has taken yet, and the parts of the one that is arriving.
         self.messages, self.partial = collections.deque(), bytearray()
         self.received, self.sent, self.reads = 0, 0, 0
-        # The memory of the RDMA Read in progress: its handle, its octets, and whether all have arrived.
-        self.sink, self.sink_data, self.sink_complete = 0, bytearray(), True
+        # The memory of the RDMA Read in progress: its handle and length, its octets, and whether all have
+        # arrived.
+        self.sink, self.sink_length, self.sink_data, self.sink_complete = 0, 0, bytearray(), True
 
     # Set-up
 
@@ -128,7 +129,8 @@ class Connection:
     def read(self, handle, offset, length):
         """Returns octets of the peer's memory (RDMA Read)."""
         self.reads += 1
-        self.sink, self.sink_data, self.sink_complete = 0x1000 + self.reads, bytearray(), False
+        self.sink, self.sink_length = 0x1000 + self.reads, length
+        self.sink_data, self.sink_complete = bytearray(), False
         request = struct.pack("!IQIIQ", self.sink, 0, length, handle, offset)
         self._untagged(READ_REQUEST, READ_QUEUE, self.reads, request)
         while not self.sink_complete:
@@ -216,5 +218,8 @@ class Connection:
         if opcode != READ_RESPONSE or not expected:
             self.terminate(1, 1, 0)
             raise Broken("a segment for memory that was not offered")
+        if len(self.sink_data) + len(payload) > self.sink_length:
+            self.terminate(1, 1, 1)
+            raise Broken("an RDMA Read Response that is longer than was asked for")
         self.sink_data += payload
         self.sink_complete = last

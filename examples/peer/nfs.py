@@ -67,6 +67,12 @@ def name(args):
     return args.opaque(MAX_PATH)
 
 
+def time_of(seconds, nanoseconds):
+    if nanoseconds >= 10**9:
+        raise Failed(INVAL)
+    return seconds * 10**9 + nanoseconds
+
+
 def sattr3(args):
     """Attributes to set: {"mode": ..., "uid": ..., "gid": ..., "size": ..., 0: atime, 1: mtime}."""
     found = {}
@@ -78,7 +84,7 @@ def sattr3(args):
         if how > 2:
             raise xdr.BadXdr("a time that is set in a way that there is not")
         if how:
-            found[which] = time.time_ns() if how == 1 else args.word() * 10**9 + args.word()
+            found[which] = time.time_ns() if how == 1 else time_of(args.word(), args.word())
     return found
 
 
@@ -316,7 +322,11 @@ class FileSystem:
     def perform(self, number, args, results):
         """Reads the arguments of a procedure, performs it, and adds its results."""
         function, arguments, absent = PROCEDURES[number]
-        values = [argument(args) for argument in arguments]
+        try:
+            values = [argument(args) for argument in arguments]
+        except Failed as failed:
+            results.add(words(failed.status) + absent)
+            return
         args.end()
         with self.lock:
             kept = self.kept.get(args.data) if number in NOT_IDEMPOTENT else None

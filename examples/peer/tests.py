@@ -268,6 +268,47 @@ class Version2(unittest.TestCase):
         self.assertEqual(len(whole), 24 + 4 + 4 + 84 + 28 + 8 + 12)
 
 
+    def test_a_reply_of_too_many_messages_is_refused(self):
+        self.client.send(1, v2.CONNPROP_FINAL, words(1, v2.RECEIVE_SIZE) + opaque(words(24)))
+        self.assertEqual(self.client.next()[1], v2.CONNPROP_FINAL)
+        nfs_call = lambda xid, procedure, args: rpc.null_call(xid)[:20] + words(procedure, 0, 0, 0, 0) + args
+        # CREATE of "f" in the root: the file has handle 2. SETATTR sets its size, and READ wants 16 KiB.
+        root, file = (opaque(number.to_bytes(8, "big")) for number in (1, 2))
+        for xid, procedure, args in [
+            (2, 8, root + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)),
+            (3, 2, file + words(0, 0, 0, 1, 0, 16384, 0, 0, 0)),
+        ]:
+            self.client.send(xid, v2.CALL_INLINE, call(xid, nfs_call(xid, procedure, args)), credits=200)
+            while self.client.next()[1] != v2.REPLY_INLINE:
+                pass
+        read = nfs_call(4, 6, file + words(0, 0, 16384))
+        self.client.send(4, v2.CALL_INLINE, call(4, read))
+        length = 24 + 4 + 88 + 8 + 4 + 16384
+        self.answered(4, v2.REPLY_RESOURCE, length)
+        self.lives_in_parts()
+
+    def lives_in_parts(self):
+        self.client.send(99, v2.CALL_INLINE, call(99))
+        while (got := self.client.next())[1] == v2.REPLY_MIDDLE:
+            self.assertEqual(got[0], 99)
+        self.assertEqual(got[:2], (99, v2.REPLY_INLINE))
+
+    def test_a_time_with_a_second_of_nanoseconds_is_invalid(self):
+        self.client.open()
+        root = opaque((1).to_bytes(8, "big"))
+        # SETATTR of an atime and no guard, and GETATTR, which must still have times that can be encoded.
+        for nanoseconds, status in [(10**9, nfs.INVAL), (2**32 - 1, nfs.INVAL), (10**9 - 1, nfs.OK)]:
+            times = words(2, 2**32 - 1, nanoseconds, 0, 0)
+            payload = rpc.null_call(3)[:20] + words(2, 0, 0, 0, 0) + root + words(0, 0, 0, 0) + times
+            self.client.send(3, v2.CALL_INLINE, call(3, payload))
+            got, kind, rest = self.client.next()
+            self.assertEqual((got, kind), (3, v2.REPLY_INLINE))
+            self.assertEqual(rest[4:32], rpc.accepted(3, rpc.SUCCESS) + words(status))
+            payload = rpc.null_call(4)[:20] + words(1, 0, 0, 0, 0) + root
+            self.client.send(4, v2.CALL_INLINE, call(4, payload))
+            self.assertEqual(self.client.next()[2][4:32], rpc.accepted(4, rpc.SUCCESS) + words(nfs.OK))
+
+
 class Placed(unittest.TestCase):
     """Placement by Sends, with the numbers of the draft's section "Example"."""
 
@@ -438,6 +479,29 @@ class Both(unittest.TestCase):
     def test_crc32c_is_that_of_rfc_3720(self):
         self.assertEqual(iwarp.crc32c(b"123456789"), 0xE3069283)
         self.assertEqual(iwarp.crc32c(bytes(32)), 0x8A9136AA)
+
+    def test_a_read_response_without_end_is_refused(self):
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.settimeout(10)
+        reader, answerer = iwarp.Connection(ours, 4096), iwarp.Connection(theirs, 4096)
+
+        def answer():
+            try:
+                for at in range(0, 1 << 20, 4):
+                    answerer._tagged(iwarp.READ_RESPONSE, 0x1001, at, b"data", False)
+            except OSError:
+                pass
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        with self.assertRaisesRegex(iwarp.Broken, "longer than was asked for"):
+            reader.read(7, 0, 4)
+        self.assertEqual(len(reader.sink_data), 4)
+        reader.close()
+        thread.join(10)
+        self.assertFalse(thread.is_alive())
+        answerer.close()
 
     def test_null_is_called_by_both_versions(self):
         for version in (1, 2):

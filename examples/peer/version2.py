@@ -18,7 +18,7 @@ ERROR, GRANT, CONNPROP_MIDDLE, CONNPROP_FINAL = 4, 5, 6, 7
 CALL_EXTERNAL, CALL_MIDDLE, CALL_INLINE = 8, 9, 10
 REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE = 11, 12, 13
 BAD_XDR, BAD_PROPVAL, INVAL_HTYPE, INVAL_CONT, READ_CHUNKS = 2, 3, 4, 5, 6
-SEGMENTS, VERS_MISMATCH, SYSTEM = 8, 11, 100
+SEGMENTS, REPLY_RESOURCE, VERS_MISMATCH, SYSTEM = 8, 10, 11, 100
 SEND_SIZE, RECEIVE_SIZE, SEGMENT_SIZE, SEGMENT_COUNT, REVERSE_SUPPORT, HOST_AUTH = 1, 2, 3, 4, 5, 6
 # The prefix has four words, which are 16 octets and not 20 (erratum 11).
 PREFIX = 16
@@ -32,6 +32,8 @@ SPARE = 2
 # so that a peer which makes calls and takes few replies would fill the memory of this end otherwise.
 MAX_ANSWERS = 4 * CREDITS
 MAX_CALL = responder.MAX_CALL
+# Messages of one reply. The text has no least size of receives (erratum 32).
+MAX_PARTS = 2048
 # Messages that others of the same call follow, and the last ones.
 MIDDLES, FINALS = (CALL_MIDDLE, placement.CALL_MIDDLE), (CALL_INLINE, placement.CALL)
 REPLY_MIDDLES = REPLY_MIDDLE, placement.REPLY_MIDDLE
@@ -353,11 +355,14 @@ class Responder(End):
         last = (self.longest - PREFIX - len(lists)) & ~3
         if min(room, last) < 4:
             raise responder.NoRoom("receives that hold no reply")
-        while len(reply) > last:
-            part = reply[: min(room, len(reply) - 4)]
-            reply = reply[len(part) :]
-            self.send(xid, REPLY_MIDDLE, words(len(reply)) + part)
-        self.send(xid, REPLY_INLINE, lists + reply)
+        if len(reply) > last + room * (MAX_PARTS - 1):
+            raise Refused(REPLY_RESOURCE, len(reply))
+        at = 0
+        while len(reply) - at > last:
+            end = min(at + room, len(reply) - 4)
+            self.send(xid, REPLY_MIDDLE, words(len(reply) - end) + reply[at:end])
+            at = end
+        self.send(xid, REPLY_INLINE, lists + reply[at:])
 
 
 class Requester(End):
