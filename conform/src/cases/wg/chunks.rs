@@ -196,7 +196,7 @@ fn undecodable(ground: &Ground) -> Vec<Case> {
     .concat()
 }
 
-/// Positions for which the text has rules but no error (errata-07, 50 and 51).
+/// Positions for which the text has rules but no error (errata-07, 50, 51 and 68).
 fn positions(ground: &Ground) -> Vec<Case> {
     let end = write(ground, 0).fields[6].1;
     let write = |xid| write(ground, xid);
