@@ -7,7 +7,7 @@ use crate::expect::{Expect, Reply, success};
 use crate::wire::v1::Segment;
 use crate::wire::{Xdr, mpa, rpc, v1, v2, wg};
 
-/// How binding the text is that decides a case.
+/// Force of the text that decides a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Level {
@@ -111,7 +111,7 @@ pub struct Case {
     pub section: &'static str,
     /// The number within the section. Numbers are never given again.
     pub number: u32,
-    /// How binding the section is.
+    /// Force of the section.
     pub level: Level,
     /// A noun phrase: what is sent.
     pub sends: String,

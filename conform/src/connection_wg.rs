@@ -12,6 +12,9 @@ use crate::wire::wg::{
 
 /// The property with the size of receives.
 const RBSIZ: u32 = 2;
+/// The longest reply that is kept, bytes, and the most messages of one. No case asks for more than 64 KiB.
+const LONGEST_REPLY: usize = 1 << 20;
+const MOST_PARTS: usize = 4096;
 /// The longest first message of a client (section 4.3), bytes.
 const FIRST: usize = 1024;
 
@@ -60,7 +63,7 @@ impl ConnectionWg {
         }
     }
 
-    /// Returns how many further messages the server can receive, after this many.
+    /// Returns how many further messages the server can receive, after `sent` messages.
     pub(crate) fn credits(&self, sent: u32) -> u32 {
         let ahead = self.limit.wrapping_sub(sent);
         // Half of the range is behind the count: a limit that was taken back (section 4.2.1).
@@ -183,6 +186,12 @@ impl ConnectionWg {
         if self.parts.first().is_some_and(|first| first.xid != xid) {
             return Err(interleaved());
         }
+        let kept: usize = self.parts.iter().map(|part| part.payload.len()).sum();
+        if self.parts.len() >= MOST_PARTS || kept + from.0.len() > LONGEST_REPLY {
+            return Err(format!(
+                "a reply of more than {MOST_PARTS} messages, or {LONGEST_REPLY} bytes, and no end of it"
+            ));
+        }
         self.parts.push(Part {
             xid,
             remaining,
@@ -277,6 +286,18 @@ mod tests {
             assert_eq!((header.xid, header.version), (7, 2));
             assert_eq!(payload, [0, 0, 0, 7, 1, 2, 3, 4]);
             assert_eq!(connection.counted().is_ok(), right);
+        }
+    }
+
+    #[test]
+    fn a_reply_that_does_not_end_is_not_kept() {
+        for (length, most) in [(4, MOST_PARTS), (4000, LONGEST_REPLY / 4000)] {
+            let mut connection = ConnectionWg::new();
+            let part = middle(7, u32::MAX, &vec![0; length]);
+            for _ in 0..most {
+                assert_eq!(connection.take(&part, None), Ok(None));
+            }
+            assert!(connection.take(&part, None).is_err());
         }
     }
 

@@ -37,14 +37,22 @@ impl Dialect {
         }
     }
 
-    /// Returns the beginning of the addresses of its cases, or, for version 1, the one that stands for all of its
-    /// documents.
+    /// Returns the name in reports, which for version 1 covers several RFCs.
     #[must_use]
     pub fn group(self) -> &'static str {
         match self {
             Self::One => "rpcrdma1",
             Self::Two => "rpcrdma2-01",
             Self::Wg => "rpcrdma2-07",
+        }
+    }
+
+    /// Returns the name of the header type of errors.
+    #[must_use]
+    pub fn error_kind(self) -> &'static str {
+        match self {
+            Self::One => "RDMA_ERROR",
+            Self::Two | Self::Wg => "RDMA2_ERROR",
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use crate::dialect::Dialect;
 use crate::wire::v1::{self, Header, Message, Segment};
-use crate::wire::{Reader, Xdr, v2};
+use crate::wire::{Reader, Xdr, v2, wg};
 
 /// A received message in the terms that all versions share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,28 @@ impl Received {
         }
     }
 
+    /// Returns whether this is an error by which a server says that it does not speak this version: ERR_VERS with a
+    /// range of others; to an end of version-two-07, the errors of version 2 of 2016 about headers, which have the
+    /// numbers of BAD_XDR and INVAL_HTYPE; and to an end of 2016, whose first message is a plain call, any error.
+    #[must_use]
+    pub fn refuses(&self, dialect: Dialect) -> bool {
+        let Self::Other(message) = self else {
+            return false;
+        };
+        let mut from = Reader(message);
+        let words: Vec<u32> = std::iter::from_fn(|| from.word()).collect();
+        match (&words[..], dialect) {
+            ([_, _, _, v1::ERROR, v1::ERR_VERS, low, high], _) => {
+                low <= high && !(low..=high).contains(&&dialect.version())
+            }
+            ([_, v2::VERSION, _, v1::ERROR, ..], Dialect::Two) => true,
+            ([_, wg::VERSION, _, v1::ERROR, code], Dialect::Wg) => {
+                matches!(*code, wg::ERR_BAD_XDR | wg::ERR_INVAL_HTYPE)
+            }
+            _ => false,
+        }
+    }
+
     /// Describes a message.
     #[must_use]
     pub fn brief(&self, dialect: Dialect) -> String {
@@ -59,7 +81,8 @@ impl Received {
                 let words: Vec<u32> = std::iter::from_fn(|| from.word()).collect();
                 match &words[..] {
                     [_, _, _, v1::ERROR, rest @ ..] => {
-                        format!("an RDMA_ERROR of {}", dialect.error_name(rest))
+                        let kind = dialect.error_kind();
+                        format!("an {kind} of {}", dialect.error_name(rest))
                     }
                     _ => format!(
                         "a message of {} bytes that is none of {dialect}",
@@ -308,7 +331,8 @@ fn error(
     }
     if (got, its_version) != (xid, version) {
         return Err(format!(
-            "RDMA_ERROR with XID {got:#x} and version {its_version}, not {xid:#x} and {version}"
+            "{} with XID {got:#x} and version {its_version}, not {xid:#x} and {version}",
+            dialect.error_kind()
         ));
     }
     match is_it(&words) && from.0.is_empty() {

@@ -23,8 +23,11 @@ impl Selection {
     #[must_use]
     pub fn has(&self, case: &Case) -> bool {
         let address = case.address();
+        // Reports name all cases of a version so.
+        let group = case.dialect.group();
+        let names = |it: &str| starts(&address, it) || it.trim_end_matches('/') == group;
         (self.hostile || !case.hostile)
-            && (self.only.is_empty() || self.only.iter().any(|it| starts(&address, it)))
+            && (self.only.is_empty() || self.only.iter().any(|it| names(it)))
     }
 }
 
@@ -37,7 +40,8 @@ fn starts(address: &str, prefix: &str) -> bool {
 
 /// Judges a server by the selected cases. `each` is called for each case as soon as it has ended; if it
 /// returns false, the rest is not performed, and the report says so. Cases of a version that the server does not
-/// speak are not performed; one entry stands for all of them.
+/// speak are not performed; one entry stands for all of them. That entry is a failure if the server does not say that
+/// it does not speak the version.
 pub fn judge(
     cases: &[Case],
     selection: &Selection,
@@ -46,7 +50,7 @@ pub fn judge(
 ) -> Report {
     let mut report = Report::default();
     let mut selected: Vec<&Case> = cases.iter().filter(|case| selection.has(case)).collect();
-    let mut absent = Vec::new();
+    let mut absent: Vec<Entry> = Vec::new();
     // Versions in which the plain call is answered.
     let mut answered = Vec::new();
     for dialect in Dialect::ALL {
@@ -59,9 +63,15 @@ pub fn judge(
             Ok(()) => {}
             Err(Failed::NotApplicable(why)) => {
                 selected.retain(|case| case.dialect != dialect);
-                absent.push(Entry::absent(dialect, count, why));
+                let verdict = Verdict::NotApplicable(why);
+                absent.push(Entry::absent(dialect, count, verdict));
             }
-            Err(other) => {
+            Err(Failed::Deviation(what)) => {
+                selected.retain(|case| case.dialect != dialect);
+                let verdict = Verdict::Failed(format!("no answer to NULL over {dialect}: {what}"));
+                absent.push(Entry::absent(dialect, count, verdict));
+            }
+            Err(other @ Failed::Unreachable(_)) => {
                 report.untestable = Some(format!("NULL over {dialect}: {other}"));
                 return report;
             }

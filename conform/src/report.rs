@@ -64,14 +64,14 @@ impl Entry {
 
 impl Entry {
     /// Returns the entry that stands for `count` cases of a version that the server does not speak.
-    pub(crate) fn absent(dialect: Dialect, count: usize, why: String) -> Self {
+    pub(crate) fn absent(dialect: Dialect, count: usize, verdict: Verdict) -> Self {
         Self {
             address: dialect.group().to_owned(),
             section: dialect.document(),
             level: Level::Must,
             sends: format!("all {count} cases"),
             expects: "replies",
-            verdict: Verdict::NotApplicable(why),
+            verdict,
             seconds: 0.0,
             exchange: Vec::new(),
             packets: None,

@@ -45,6 +45,8 @@ pub struct Stream {
     socket: TcpStream,
     /// The longest wait of one read.
     patience: Duration,
+    /// The time after which nothing is read any more, however much comes.
+    deadline: Option<Instant>,
     /// Whether a write was answered with RST, which the system reports only once.
     reset: bool,
     /// The observer.
@@ -63,6 +65,7 @@ impl Stream {
         Ok(Self {
             socket,
             patience: PATIENCE,
+            deadline: None,
             reset: false,
             watched: None,
         })
@@ -102,6 +105,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Sets the time after which every read fails with [`Gone::Late`].
+    pub fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = Some(deadline);
+    }
+
     /// Sends raw bytes. Returns whether that succeeded; a later read shows the reason of a failure.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         if let Some(watched) = &self.watched {
@@ -137,6 +145,9 @@ impl Stream {
     ) -> Result<Vec<u8>, Gone> {
         let (start, mut bytes, mut done) = (Instant::now(), vec![0; len], 0);
         while done < len {
+            if self.deadline.is_some_and(|it| Instant::now() > it) {
+                return Err(Gone::Late);
+            }
             match self.socket.read(&mut bytes[done..]) {
                 Ok(0) if self.reset => return Err(Gone::Reset),
                 Ok(0) if done == 0 && boundary => return Err(Gone::Closed),

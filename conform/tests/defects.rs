@@ -10,11 +10,13 @@ mod common;
 mod defective;
 
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::time::Duration;
 
+use rpcrdma_conform::case::Ground;
 use rpcrdma_conform::cases;
 use rpcrdma_conform::judge::{Selection, judge};
-use rpcrdma_conform::report::Verdict;
+use rpcrdma_conform::report::{Report, Verdict};
 use rpcrdma_conform::run::Server;
 use rpcrdma_conform::watch::{Watch, Watcher};
 
@@ -148,6 +150,47 @@ impl Watch for Counted {
     }
 }
 
+/// Judges a server with this defect by the cases of these addresses, without long waits.
+fn judged(defect: Defect, only: &[&str]) -> Report {
+    let served = Served::start(65_536);
+    let server = Server {
+        address: defective::start(served.address, defect),
+        patience: Duration::from_millis(500),
+        watcher: None,
+    };
+    let selection = Selection {
+        only: only.iter().map(|it| (*it).to_owned()).collect(),
+        ..Selection::default()
+    };
+    let (done, report) = mpsc::channel();
+    std::thread::spawn(move || {
+        let cases = cases::all(&Ground::without_files(0x1000));
+        let report = judge(&cases, &selection, &server, &mut |_| true);
+        done.send(report)
+    });
+    let report = report.recv_timeout(Duration::from_secs(120));
+    report.unwrap_or_else(|_| panic!("{defect:?}: the judgement does not end"))
+}
+
+#[test]
+fn messages_without_end_end_no_step_but_the_case() {
+    for defect in [
+        Defect::WgEndlessGrants,
+        Defect::WgEndlessProperties,
+        Defect::WgEndlessParts,
+        Defect::WgEndlessReplies,
+    ] {
+        let report = judged(defect, &["rpcrdma2-07/4.2.1.1/1"]);
+        let [entry] = &report.entries[..] else {
+            panic!("{defect:?}: {report:?}");
+        };
+        assert!(
+            matches!(entry.verdict, Verdict::Failed(_)),
+            "{defect:?}: {entry:?}"
+        );
+    }
+}
+
 #[test]
 fn failed_cases_name_their_packets() {
     let served = Served::start(4096);
@@ -175,4 +218,36 @@ fn failed_cases_name_their_packets() {
         }
     }
     assert!(last > 0);
+}
+
+#[test]
+fn a_version_whose_calls_are_not_answered_is_not_absent() {
+    let report = judged(Defect::Mute, &["rpcrdma1", "rpcrdma2-07/4.2.1.1/1"]);
+    let [first, second] = &report.entries[..] else {
+        panic!("{report:?}");
+    };
+    assert_eq!(first.address, "rpcrdma1");
+    assert!(matches!(first.verdict, Verdict::Failed(_)), "{first:?}");
+    assert_eq!(second.verdict, Verdict::Passed);
+    assert_eq!(report.status(false), 1);
+    // Where no version is spoken, nothing can be tested.
+    let report = judged(Defect::Mute, &["rpcrdma1"]);
+    assert!(report.untestable.is_some(), "{report:?}");
+    assert_eq!(report.status(false), 2);
+}
+
+#[test]
+fn a_server_with_room_for_one_message_keeps_the_limits_of_credits() {
+    let only = [
+        "rpcrdma2-07/4.2.1.1/1",
+        "rpcrdma2-07/4.2.1/1",
+        "rpcrdma2-07/4.2.1/2",
+        "rpcrdma2-07/4.2.1/3",
+        "rpcrdma2-07/4.2.1/4",
+        "rpcrdma2-07/4.2.1/5",
+    ];
+    let report = judged(Defect::WgOneCredit, &only);
+    let passed = report.entries.iter();
+    let passed = passed.filter(|it| it.verdict == Verdict::Passed);
+    assert_eq!(passed.count(), only.len(), "{report:?}");
 }

@@ -9,7 +9,7 @@ use rpcrdma_conform::cases;
 use rpcrdma_conform::dialect::Dialect;
 use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::Verdict;
-use rpcrdma_conform::run::Server;
+use rpcrdma_conform::run::{Failed, Server, speaks};
 
 use common::Served;
 
@@ -68,7 +68,7 @@ fn a_version_that_is_not_spoken_is_said_once() {
             .why()
             .ends_with("ERR_VERS, versions 1 to 1")
     );
-    let why = "RPC-over-RDMA version 2 of version-two-07 is not spoken: an RDMA_ERROR of ERR_VERS, versions 1 to 1";
+    let why = "RPC-over-RDMA version 2 of version-two-07 is not spoken: an RDMA2_ERROR of ERR_VERS, versions 1 to 1";
     assert_eq!(absent.verdict, Verdict::NotApplicable(why.into()));
     // With no other case selected, nothing can be tested.
     let only = Selection {
@@ -100,4 +100,22 @@ fn a_port_without_a_server_cannot_be_tested() {
     );
     assert!(report.untestable.is_some());
     assert_eq!(report.status(false), 2);
+}
+
+#[test]
+fn version_2_of_2016_is_not_that_of_the_working_group() {
+    let served = Served::with(4096, |options| {
+        options.versions = Versions::only(Version::TWO);
+    });
+    let server = Server {
+        address: served.address,
+        patience: Duration::from_secs(30),
+    };
+    for dialect in Dialect::ALL {
+        let spoken = speaks(&server, dialect);
+        assert!(
+            matches!(spoken, Err(Failed::NotApplicable(_))),
+            "{dialect}: {spoken:?}"
+        );
+    }
 }

@@ -16,13 +16,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rpcrdma_conform::wire::ddp::Untagged;
 use rpcrdma_conform::wire::v1::{self, Header, Message};
 use rpcrdma_conform::wire::{mpa, wg};
 
-/// The calls in progress from which on [`Defect::WgUnbackedGrant`] loses the connection.
+/// Calls in progress that are served; one more ends the connection.
 const BACKED: u32 = 4;
 /// The time that a call is in progress with [`Defect::WgUnbackedGrant`].
 const SERVICE: Duration = Duration::from_millis(5);
+/// The time between messages that come without end.
+const PAUSE: Duration = Duration::from_micros(200);
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,34 @@ pub enum Defect {
     WgNoError,
     /// Version-two-07: RDMA2_ERROR says SYSTEM where it should say INVAL_CONT.
     WgWrongError,
+    /// Version-two-07: never a credit for more than one message, which is no defect.
+    WgOneCredit,
+    /// Version-two-07: RDMA2_GRANT without end.
+    WgEndlessGrants,
+    /// Version-two-07: RDMA2_CONNPROP_MIDDLE without end.
+    WgEndlessProperties,
+    /// Version-two-07: RDMA2_REPLY_MIDDLE without end.
+    WgEndlessParts,
+    /// Version-two-07: a reply without end to a call of which there is none.
+    WgEndlessReplies,
+    /// Version 1: no call is answered.
+    Mute,
+}
+
+impl Defect {
+    /// Returns the message that is sent without end, if there is one.
+    fn endless(self) -> Option<Vec<u8>> {
+        let message = match self {
+            // With credits, the client calls and waits for the reply.
+            Self::WgEndlessGrants => return Some(wg::grant(wg::CREDIT)),
+            Self::WgEndlessProperties => wg::message(1, wg::CONNPROP_MIDDLE, &[0], &[]),
+            Self::WgEndlessParts => wg::message(1, wg::REPLY_MIDDLE, &[0], &[0; 64]),
+            Self::WgEndlessReplies => wg::reply(1, &[0; 64]),
+            _ => return None,
+        };
+        // Without any, it waits for a credit.
+        Some(wg::with_credit(message, 0))
+    }
 }
 
 /// State of all connections.
@@ -79,6 +110,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
             }
             let in_progress = Arc::new(AtomicU32::new(0));
             let is_wg = Arc::new(AtomicBool::new(false));
+            let passed = Arc::new(AtomicU32::new(0));
             let directions = [
                 (
                     client.try_clone().unwrap(),
@@ -95,6 +127,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
                     shared: Arc::clone(&shared),
                     in_progress: Arc::clone(&in_progress),
                     is_wg: Arc::clone(&is_wg),
+                    passed: Arc::clone(&passed),
                 };
                 std::thread::spawn(move || relay.pass(from, to));
             }
@@ -114,6 +147,8 @@ struct Relay {
     in_progress: Arc<AtomicU32>,
     /// Whether this connection is of version-two-07.
     is_wg: Arc<AtomicBool>,
+    /// Messages of the client, in version-two-07.
+    passed: Arc<AtomicU32>,
 }
 
 impl Relay {
@@ -138,6 +173,12 @@ impl Relay {
             let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
             from.read_exact(&mut ulpdu)?;
             ulpdu.truncate(length);
+            if let Some(message) = self.defect.endless().filter(|_| !self.is_call) {
+                for msn in 1.. {
+                    to.write_all(&mpa::fpdu(&Untagged::send(msn, &message).ulpdu(), false))?;
+                    std::thread::sleep(PAUSE);
+                }
+            }
             match self.changed(ulpdu) {
                 Some(ulpdu) => to.write_all(&mpa::fpdu(&ulpdu, false))?,
                 None if matches!(
@@ -189,6 +230,13 @@ impl Relay {
         }
         let is_error = !self.is_call && htype == wg::ERROR;
         match self.defect {
+            Defect::WgOneCredit if self.is_call => {
+                self.passed.fetch_add(1, Ordering::SeqCst);
+            }
+            Defect::WgOneCredit => {
+                let limit = self.passed.load(Ordering::SeqCst).wrapping_add(1);
+                message = wg::with_credit(message, limit);
+            }
             Defect::WgZeroGrant if !self.is_call => message[8..12].fill(0),
             Defect::WgDeafToGrants if self.is_call && htype == wg::GRANT => return None,
             Defect::WgLimitIgnored if self.is_call => {
@@ -214,6 +262,9 @@ impl Relay {
     }
 
     fn call(&self, mut message: Vec<u8>) -> Option<Vec<u8>> {
+        if self.defect == Defect::Mute {
+            return None;
+        }
         let Some(Message::Rpc(header, payload)) = v1::parse(&message) else {
             return Some(message);
         };
