@@ -110,6 +110,7 @@ fn version_2_of_2016_is_not_that_of_the_working_group() {
     let server = Server {
         address: served.address,
         patience: Duration::from_secs(30),
+        watcher: None,
     };
     for dialect in Dialect::ALL {
         let spoken = speaks(&server, dialect);
