@@ -88,7 +88,7 @@ fn converted_wg(judged: &judge::Case) -> Option<Case> {
     let [judge::Step::Connect(_), judge::Step::Send(first), rest @ ..] = &judged.script[..] else {
         return None;
     };
-    let script = wg::beginning(first.clone(), rest.iter().filter_map(step_wg).collect());
+    let script = wg::beginning(first.clone(), rest.iter().map(step_wg).collect());
     let end = match judged.end {
         judge::End::Lives | judge::End::LivesOrCloses => Lives,
         judge::End::Incomplete => End::Left,
@@ -97,23 +97,29 @@ fn converted_wg(judged: &judge::Case) -> Option<Case> {
     Some(case.costing(wg::RECEIVES))
 }
 
-fn step_wg(step: &judge::Step) -> Option<Step> {
-    match step {
-        judge::Step::Send(message) => Some(Step::Send(message.clone())),
-        judge::Step::Expect(allowed) => Some(match allowed.first()? {
-            Expect::ErrVers(xid, version) => {
-                let words = [vec![*xid, *version, 0, ERROR], unsupported()].concat();
-                Step::HearWords(words, false)
-            }
-            Expect::Error(xid, version, error) => {
-                let error: Option<Vec<u32>> = error.iter().copied().collect();
-                let words = [vec![*xid, *version, 0, ERROR], error?].concat();
-                Step::HearWords(words, false)
-            }
-            Expect::Reply(reply) => heard(reply),
-            Expect::ErrChunk(_) | Expect::Closed => return None,
-        }),
-        _ => None,
+/// Converts a step.
+///
+/// # Panics
+/// There is no such step here, or an expected word is free: the case would test less than it says.
+fn step_wg(step: &judge::Step) -> Step {
+    let allowed = match step {
+        judge::Step::Send(message) => return Step::Send(message.clone()),
+        judge::Step::Expect(allowed) => allowed,
+        other => panic!("a step that the shared tables do not have: {other:?}"),
+    };
+    match allowed.first() {
+        Some(Expect::ErrVers(xid, version)) => {
+            let words = [vec![*xid, *version, 0, ERROR], unsupported()].concat();
+            Step::HearWords(words, false)
+        }
+        Some(Expect::Error(xid, version, error)) => {
+            let free = || panic!("an error with free words: {error:?}");
+            let error = error.iter().map(|word| word.unwrap_or_else(free));
+            let words = [*xid, *version, 0, ERROR].into_iter().chain(error);
+            Step::HearWords(words.collect(), false)
+        }
+        Some(Expect::Reply(reply)) => heard(reply),
+        other => panic!("an expectation that the shared tables do not have: {other:?}"),
     }
 }
 
