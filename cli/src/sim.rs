@@ -209,12 +209,17 @@ fn pairings(summary: &Summary, swarm: Swarm) -> Result<(), Failure> {
         let text = "each of three hops in a version, and with a pairing of features, of its own";
         return output::line(text);
     }
+    // Between relays is what is asked for; clients and server choose for themselves.
+    let places = match swarm.relays {
+        true => "between the relays of all of them",
+        false => "in all of them",
+    };
     match (swarm.features, swarm.versions, least, most) {
         (FeaturesOf::Only(pairing), ..) => {
-            output::line(format_args!("features {pairing} in all of them"))
+            output::line(format_args!("features {pairing} {places}"))
         }
         (_, VersionsOf::Only(version), ..) => {
-            output::line(format_args!("version {version} in all of them"))
+            output::line(format_args!("version {version} {places}"))
         }
         (_, VersionsOf::Free, ..) => output::line("versions chosen by each seed"),
         (.., Some(0)) => output::line(
