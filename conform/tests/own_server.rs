@@ -103,20 +103,23 @@ fn a_port_without_a_server_cannot_be_tested() {
 }
 
 #[test]
-fn version_2_of_2016_is_not_that_of_the_working_group() {
-    let served = Served::with(4096, |options| {
-        options.versions = Versions::only(Version::TWO);
-    });
-    let server = Server {
-        address: served.address,
-        patience: Duration::from_secs(30),
-        watcher: None,
-    };
-    for dialect in Dialect::ALL {
-        let spoken = speaks(&server, dialect);
-        assert!(
-            matches!(spoken, Err(Failed::NotApplicable(_))),
-            "{dialect}: {spoken:?}"
-        );
+fn the_two_versions_2_are_told_apart() {
+    for (version, own) in [(Version::TWO, Dialect::Two), (Version::TWO_WG, Dialect::Wg)] {
+        let served = Served::with(4096, |options| options.versions = Versions::only(version));
+        let server = Server {
+            address: served.address,
+            patience: Duration::from_secs(30),
+            watcher: None,
+        };
+        for dialect in Dialect::ALL {
+            let spoken = speaks(&server, dialect);
+            match dialect == own {
+                true => assert!(spoken.is_ok(), "{dialect}: {spoken:?}"),
+                false => assert!(
+                    matches!(spoken, Err(Failed::NotApplicable(_))),
+                    "{dialect} of {own}: {spoken:?}"
+                ),
+            }
+        }
     }
 }
