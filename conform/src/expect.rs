@@ -47,7 +47,8 @@ impl Received {
 
     /// Returns whether this is an error by which a server says that it does not speak this version: ERR_VERS with a
     /// range of others; to an end of version-two-07, the errors of version 2 of 2016 about headers, which have the
-    /// numbers of BAD_XDR and INVAL_HTYPE; and to an end of 2016, whose first message is a plain call, any error.
+    /// numbers of BAD_XDR and INVAL_HTYPE; and to an end of 2016, whose first message is a plain call,
+    /// any error, and what only ends of version-two-07 send.
     #[must_use]
     pub fn refuses(&self, dialect: Dialect) -> bool {
         let Self::Other(message) = self else {
@@ -59,7 +60,7 @@ impl Received {
             ([_, _, _, v1::ERROR, v1::ERR_VERS, low, high], _) => {
                 low <= high && !(low..=high).contains(&&dialect.version())
             }
-            ([_, v2::VERSION, _, v1::ERROR, ..], Dialect::Two) => true,
+            ([_, v2::VERSION, _, v1::ERROR | wg::CONNPROP_MIDDLE.., ..], Dialect::Two) => true,
             ([_, wg::VERSION, _, v1::ERROR, code], Dialect::Wg) => {
                 matches!(*code, wg::ERR_BAD_XDR | wg::ERR_INVAL_HTYPE)
             }

@@ -26,14 +26,17 @@ use defective::Defect;
 /// The wait for a message that a defect swallows, and longer than any other takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A wait where nothing has to come.
+const SHORT: Duration = Duration::from_millis(500);
+
 /// Judges a server with this defect, and returns the addresses of the cases that fail.
-fn found(defect: Defect) -> Vec<String> {
+fn found(defect: Defect, patience: Duration) -> Vec<String> {
     let served = Served::start(65_536);
     let address = defective::start(served.address, defect);
     let ground = served.ground();
     let server = Server {
         address,
-        patience: PATIENCE,
+        patience,
         watcher: None,
     };
     let cases = cases::all(&ground);
@@ -49,7 +52,12 @@ fn found(defect: Defect) -> Vec<String> {
 
 /// Checks that the first case that finds a defect is this one, and that at most ten do.
 fn is_found(defect: Defect, address: &str) {
-    let failed = found(defect);
+    is_found_after(defect, address, PATIENCE);
+}
+
+/// Checks the same with another wait for messages.
+fn is_found_after(defect: Defect, address: &str, patience: Duration) {
+    let failed = found(defect, patience);
     assert!(
         failed.iter().any(|it| it == address),
         "{defect:?}: {failed:?}"
@@ -121,7 +129,9 @@ fn a_credit_limit_of_the_client_that_is_not_kept() {
 
 #[test]
 fn a_missing_error_of_version_two_07() {
-    is_found(Defect::WgNoError, "rpcrdma2-07/6.1/1");
+    // Eight cases wait in vain.
+    let patience = Duration::from_secs(4);
+    is_found_after(Defect::WgNoError, "rpcrdma2-07/6.1/1", patience);
 }
 
 #[test]
@@ -150,12 +160,12 @@ impl Watch for Counted {
     }
 }
 
-/// Judges a server with this defect by the cases of these addresses, without long waits.
-fn judged(defect: Defect, only: &[&str]) -> Report {
+/// Judges a server with this defect by the cases of these addresses.
+fn judged(defect: Defect, only: &[&str], patience: Duration) -> Report {
     let served = Served::start(65_536);
     let server = Server {
         address: defective::start(served.address, defect),
-        patience: Duration::from_millis(500),
+        patience,
         watcher: None,
     };
     let selection = Selection {
@@ -180,7 +190,7 @@ fn messages_without_end_end_no_step_but_the_case() {
         Defect::WgEndlessParts,
         Defect::WgEndlessReplies,
     ] {
-        let report = judged(defect, &["rpcrdma2-07/4.2.1.1/1"]);
+        let report = judged(defect, &["rpcrdma2-07/4.2.1.1/1"], SHORT);
         let [entry] = &report.entries[..] else {
             panic!("{defect:?}: {report:?}");
         };
@@ -222,7 +232,11 @@ fn failed_cases_name_their_packets() {
 
 #[test]
 fn a_version_whose_calls_are_not_answered_is_not_absent() {
-    let report = judged(Defect::Mute, &["rpcrdma1", "rpcrdma2-07/4.2.1.1/1"]);
+    let report = judged(
+        Defect::Mute,
+        &["rpcrdma1", "rpcrdma2-07/4.2.1.1/1"],
+        PATIENCE,
+    );
     let [first, second] = &report.entries[..] else {
         panic!("{report:?}");
     };
@@ -231,7 +245,7 @@ fn a_version_whose_calls_are_not_answered_is_not_absent() {
     assert_eq!(second.verdict, Verdict::Passed);
     assert_eq!(report.status(false), 1);
     // Where no version is spoken, nothing can be tested.
-    let report = judged(Defect::Mute, &["rpcrdma1"]);
+    let report = judged(Defect::Mute, &["rpcrdma1"], SHORT);
     assert!(report.untestable.is_some(), "{report:?}");
     assert_eq!(report.status(false), 2);
 }
@@ -246,7 +260,7 @@ fn a_server_with_room_for_one_message_keeps_the_limits_of_credits() {
         "rpcrdma2-07/4.2.1/4",
         "rpcrdma2-07/4.2.1/5",
     ];
-    let report = judged(Defect::WgOneCredit, &only);
+    let report = judged(Defect::WgOneCredit, &only, PATIENCE);
     let passed = report.entries.iter();
     let passed = passed.filter(|it| it.verdict == Verdict::Passed);
     assert_eq!(passed.count(), only.len(), "{report:?}");

@@ -105,7 +105,9 @@ fn a_port_without_a_server_cannot_be_tested() {
 #[test]
 fn the_two_versions_2_are_told_apart() {
     for (version, own) in [(Version::TWO, Dialect::Two), (Version::TWO_WG, Dialect::Wg)] {
-        let served = Served::with(4096, |options| options.versions = Versions::only(version));
+        let served = Served::with(4096, move |options| {
+            options.versions = Versions::only(version);
+        });
         let server = Server {
             address: served.address,
             patience: Duration::from_secs(30),

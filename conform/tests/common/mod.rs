@@ -43,7 +43,7 @@ impl Served {
     }
 
     /// Starts a server whose receives have `inline` bytes, with changed options.
-    pub fn with(inline: u32, change: fn(&mut RdmaServerOptions)) -> Self {
+    pub fn with(inline: u32, change: impl FnOnce(&mut RdmaServerOptions) + Send + 'static) -> Self {
         let stop = Stop::new();
         let (ready, address) = mpsc::channel();
         let its_stop = stop.clone();
