@@ -24,7 +24,7 @@ use common::Served;
 use defective::Defect;
 
 /// The wait for a message that a defect swallows, and longer than any other takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A wait where nothing has to come.
 const SHORT: Duration = Duration::from_millis(500);
@@ -130,7 +130,7 @@ fn a_credit_limit_of_the_client_that_is_not_kept() {
 #[test]
 fn a_missing_error_of_version_two_07() {
     // Eight cases wait in vain.
-    let patience = Duration::from_secs(4);
+    let patience = Duration::from_millis(2500);
     is_found_after(Defect::WgNoError, "rpcrdma2-07/6.1/1", patience);
 }
 
