@@ -5,7 +5,7 @@ const SHOWN: usize = 256;
 /// The lines that are kept.
 const KEPT: usize = 64;
 
-/// What was sent and received in a case, in lines.
+/// Messages of a case that were sent and received, in lines.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange(Vec<String>);
 
