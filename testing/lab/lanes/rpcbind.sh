@@ -37,7 +37,7 @@ registered_server() {
         --device verbs --listen $FAR --export export=/tmp/served:no_root_squash,insecure \
         --handle-key /tmp/handle-key >"$OUT/serve.log" 2>&1 </dev/null &
     until_true 20 grep 'listening tcp' "$OUT/serve.log"
-    grep 'registered tcp rdma with rpcbind' "$OUT/serve.log"
+    until_true 20 grep 'registered tcp rdma with rpcbind' "$OUT/serve.log"
 }
 
 tools_list_it() {
