@@ -90,7 +90,7 @@ impl Fixture {
     /// Starts a server and a gateway to it, which all clients come by, the bystander included.
     ///
     /// # Errors
-    /// As for [`Fixture::start`].
+    /// Errors of [`Fixture::start`].
     pub fn start_behind_gateway(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
         // What ends connections is the gateway, not the server that it has connections to.
         let served = Served::start(Timeouts::LONG, form)?;
