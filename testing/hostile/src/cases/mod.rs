@@ -89,7 +89,7 @@ impl Table {
     /// Starts the server that the cases are for, with its bystander.
     ///
     /// # Errors
-    /// As for [`Fixture::start`].
+    /// Errors of [`Fixture::start`].
     pub fn fixture(&self) -> Result<Fixture, Wrong> {
         match self.behind_gateway {
             true => Fixture::start_behind_gateway(self.timeouts, self.form),
