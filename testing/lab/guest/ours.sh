@@ -34,9 +34,10 @@ ours() {
 
 OUR_URL=nfs://$FAR:$OUR_PORT/served
 
-# our_values OPTION: what `-o OPTION=` takes, as the command's help says it: a|b|c, or a number.
+# our_values OPTION: what `-o OPTION=` takes, as the command's help says it: a|b|c, or a number. The help also has
+# the option in short, with a word in capitals for its value.
 our_values() {
-    _values=$(rpcrdma ls --help | tr -d '\n' | grep -oE "\b$1=[^ ,]*" | head -n 1)
+    _values=$(rpcrdma ls --help | tr -d '\n' | grep -oE "\b$1=[^ ,]*" | grep -vE '=[A-Z]+$' | head -n 1)
     [ "$_values" ]
     echo "${_values#*=}" | tr '|' '\n'
 }
