@@ -101,6 +101,23 @@ capture_end() {
     until_true 10 ended "$_pid"
 }
 
+# settled NAME: waits until a capture has not grown for three seconds. On a busy machine, tcpdump is so far
+# behind that the end would be missing.
+settled() {
+    _quiet=0
+    _before=
+    while [ $_quiet -lt 3 ]; do
+        sleep 1
+        _size=$(stat -c %s "$OUT/$1.pcap")
+        if [ "$_size" = "$_before" ]; then
+            _quiet=$((_quiet + 1))
+        else
+            _quiet=0
+        fi
+        _before=$_size
+    done
+}
+
 # ended PID: nobody but this check's own shell could wait for it.
 ended() {
     ! kill -0 "$1" 2>/dev/null

@@ -37,23 +37,6 @@ work() {
     rm -r "$1"/*
 }
 
-# settled NAME: waits until a capture has not grown for three seconds. On a busy machine, tcpdump is so far
-# behind that the end would be missing.
-settled() {
-    _quiet=0
-    _before=
-    while [ $_quiet -lt 3 ]; do
-        sleep 1
-        _size=$(stat -c %s "$OUT/$1.pcap")
-        if [ "$_size" = "$_before" ]; then
-            _quiet=$((_quiet + 1))
-        else
-            _quiet=0
-        fi
-        _before=$_size
-    done
-}
-
 # linux_shown VERSION: Linux's client and server.
 linux_shown() {
     capture va wire
