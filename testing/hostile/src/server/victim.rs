@@ -18,15 +18,18 @@ use rpc_transport::{
 use rpcrdma_protocols::RoundTripFeatures;
 
 use super::honest::EXPORT;
-use super::{Ask, Case, DATA_SEED, LEN, Outcome};
+use super::{Ask, Case, DATA_SEED, LEN, Outcome, Step};
 use crate::cases::CALLED;
 use crate::rig::{Form, VICTIM_POOL, content, features, root};
 use crate::stream::PATIENCE;
-use crate::{Wrong, wrong};
+use crate::{End, Wrong, wrong};
 
 /// The time-out of a client that waits for a silent server. It suffices for mounting on a busy
 /// machine.
 const SHORT: Duration = Duration::from_millis(1500);
+/// The number of retransmissions after short time-outs until the hostile server has begun to be honest, which takes
+/// three seconds after a flood.
+const SEVERAL: u32 = 20;
 /// The time-out of a client that waits for a connection.
 const HASTY: Duration = Duration::from_millis(500);
 /// The maximum length of a segment: 8 KiB take two.
@@ -126,6 +129,11 @@ impl Victim {
         if case.outcome == Outcome::TimedOut {
             options.timeout = SHORT;
             options.retry = Retry::Soft { retransmissions: 0 };
+        } else if is_flooded(case) {
+            options.timeout = SHORT;
+            options.retry = Retry::Soft {
+                retransmissions: SEVERAL,
+            };
         }
         let client = match case.called {
             false => Client::connect(&self.runtime, server, port, options).await,
@@ -168,6 +176,15 @@ impl Victim {
         let counters = self.port.borrow().counters();
         counters.registrations - counters.local_invalidations - counters.remote_invalidations
     }
+}
+
+/// Returns whether both ends may wait for each other until a time-out of the client, whatever it is: the server neither
+/// reads nor replies, and the client reads no more while its answers cannot be sent. It depends on timing whether the
+/// connection ends before. The longer this takes, the rarer are the probes by which the server's TCP learns that the
+/// client has left (RFC 9293, 3.8.6.1): with 30 seconds, the server waits for 51.
+fn is_flooded(case: &Case) -> bool {
+    let is_flood = |step: &Step| matches!(step, Step::Flood(..));
+    case.end == End::Left && case.script.iter().any(is_flood)
 }
 
 async fn act(mount: &Mount<Client>, ask: Ask) -> Outcome {
