@@ -209,10 +209,10 @@ NARROW = 100
 MODES = {
     "v1": "version 1",
     "v1-inv": "version 1 as Linux runs it: remote invalidation, receives of 4 KiB",
-    "v1-long": "the same with receives of 65 KiB",
-    "v2-cont": "version 2 of 2016, messages continued in receives of 4 KiB",
-    "v2-ddp": "version 2 of 2016, data placed by Sends, receives of 65 KiB",
-    "wg-ddp": "version 2 of 2022, placed as well",
+    "v1-long": "as `v1-inv`, with receives of 65 KiB",
+    "v2-cont": "version 2 of 2016, with messages continued in receives of 4 KiB",
+    "v2-ddp": "version 2 of 2016, with data placed by Sends into receives of 65 KiB",
+    "wg-ddp": "version 2 of 2022, with data placed in the same way",
 }
 
 
@@ -239,11 +239,11 @@ def measured_too(data):
         return []
     each = {mode: row(data, op="write", size=8 << 10, transfer_mode=mode) for mode in ("v1-long", "v2-cont", "v2-ddp-cont", "tcp")}
     each = {mode: with_interval((one["baseline_ratio"], *one["baseline_ratio_interval"])) for mode, one in each.items()}
-    run = " Other work disturbed the run." if disturbed(data) else ""
+    run = " Other work was running on the machine." if disturbed(data) else ""
     text = (
-        f"By the clock, over a software device on TCP, this WRITE takes, compared with `v1-inv`, {each['v1-long']} times as long by "
-        f"`v1-long`, {each['v2-cont']} by `v2-cont`, {each['v2-ddp-cont']} by `v2-ddp-cont` (both together), and {each['tcp']} by NFS over "
-        f"TCP (intervals of 95 %). Both ends were this project, not Linux.{run} [All results](docs/results.md).")
+        f"Measured over a software device on TCP, relative to `v1-inv`, this WRITE takes {each['v1-long']} times as long with "
+        f"`v1-long`, {each['v2-cont']} with `v2-cont`, {each['v2-ddp-cont']} with `v2-ddp-cont` (both together), and {each['tcp']} with NFS "
+        f"over TCP. Brackets have 95 % intervals. Both ends were this project, not Linux.{run} [All results](docs/results.md).")
     return ["", *wrapped(text, width=NARROW)]
 
 
@@ -263,7 +263,7 @@ def assumed_costs(data, clocked_answer):
         f"* Copies: {unit('receiver-copy-rate')}.",
     ]
     after = (
-        "Data that arrives inline is copied once, and placed data is not copied. That is the difference between `v1-long` and "
+        "Data that arrives inline is copied once, and placed data is not copied. This makes the difference between `v1-long` and "
         f"`v2-ddp` in this simulation.{by_the_clock(clocked_answer)}")
     return [*itertools.chain.from_iterable(map(wrapped, texts)), "", *wrapped(after)]
 
@@ -277,7 +277,7 @@ def by_the_clock(data):
     write, read = ((one["v1_long_ratio"], *one["v1_long_ratio_interval"]) for one in (write, read))
     order = ": the opposite order" if write[1] > 1 else ""
     run = " (a disturbed run)" if disturbed(data) else ""
-    return (f" By the clock (above), the work of the processors counts too. Compared with `v1-long`, `v2-ddp-cont` takes "
+    return (f" In the measurement above, the work of the processors counts too. Compared with `v1-long`, `v2-ddp-cont` takes "
             f"{times_as_long(write)} for this WRITE and {times_as_long(read)} for a READ of 8 KiB{run}{order}.")
 
 
