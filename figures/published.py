@@ -243,7 +243,7 @@ def measured_too(data):
     text = (
         f"Measured over a software device on TCP, relative to `v1-inv`, this WRITE takes {each['v1-long']} times as long with "
         f"`v1-long`, {each['v2-cont']} with `v2-cont`, {each['v2-ddp-cont']} with `v2-ddp-cont` (both together), and {each['tcp']} with NFS "
-        f"over TCP. Brackets have 95 % intervals. Both ends were this project, not Linux.{run} [All results](docs/results.md).")
+        f"over TCP. Brackets give 95 % confidence intervals. Both ends were this project, not Linux.{run} [All results](docs/results.md).")
     return ["", *wrapped(text, width=NARROW)]
 
 
@@ -540,11 +540,11 @@ def of_threads(data, connections, **wanted):
 
 def threads(data):
     waited = lambda transport: " and ".join(
-        f"{one['waits']:,} times in {one['calls'] / 1e6:.2f} million calls with {NUMBERS[one['threads']]} threads"
+        f"in {one['waits'] / one['calls'] * 100:.2g} % with {NUMBERS[one['threads']]}"
         for one in data["waits"] if one["transport"] == transport and one["threads"] != "1")
     said = (
-        "The load is 16 connections with eight calls in flight on each. Threads waited for one another, over TCP, "
-        f"{waited('tcp')}; by version 2, {waited('v2')}. The table has the calls for each second of the server's processor time, "
+        "The load is 16 connections with eight calls in flight on each. A thread had to wait for a lock that another "
+        f"one held, of all calls over TCP, {waited('tcp')} threads; by version 2, {waited('v2')} threads. The table has the calls for each second of the server's processor time, "
         "divided by those with one thread (95 % interval):")
     lines = [["operation", "TCP, two threads", "TCP, four", "version 2, two", "version 2, four"]]
     for op, name in OPS.items():
