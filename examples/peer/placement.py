@@ -56,6 +56,8 @@ class Placement:
 
     def __init__(self):
         self.structure, self.smallest = [], NO_RESULTS
+        # Whether the peer has refused this end's properties. It counts targets by others then.
+        self.refused = False
         # The sequence that is arriving: its XID, its parts, and the messages and octets that have to follow.
         self.xid, self.parts, self.following = None, [], (0, 0)
 
@@ -66,21 +68,24 @@ class Placement:
         structure = words(len(ELEMENTS)) + b"".join(words(*element) for element in ELEMENTS)
         return [(STRUCTURE, structure), (SUPPORT, words(CALLS | RESULTS))]
 
-    def property(self, which, value):
-        """Takes a property of the peer, from a reader. Raises BadXdr for a value of another type."""
+    def value(self, which, value):
+        """Returns a property of the peer, from a reader, or None. Raises BadXdr for a value of another type."""
         if which == STRUCTURE:
             count = value.word()
             elements = [tuple(value.word() for _ in range(4)) for _ in range(count)]
-            self.structure = elements if count <= 64 else []
-        elif which == SUPPORT:
-            # It is about calls to the peer, and this end makes none.
-            value.word()
-        elif which == SMALLEST_RESULT:
-            self.smallest = value.word()
+            found = elements if count <= 64 else []
+        elif which in (SUPPORT, SMALLEST_RESULT):
+            found = value.word()
         else:
-            return
+            return None
         if value.rest():
             raise xdr.BadXdr("a value of another type")
+        return found
+
+    def apply(self, found):
+        """Takes the properties of a message. SUPPORT is about calls to the peer, and this end makes none."""
+        self.structure = found.get(STRUCTURE, self.structure)
+        self.smallest = found.get(SMALLEST_RESULT, self.smallest)
 
     # Calls
 
@@ -136,7 +141,7 @@ class Placement:
         """
         # A structure of another length than the announced Receive Buffer Size counts as not announced.
         length = sum(count * length for count, length, _, _ in self.structure)
-        if self.smallest == NO_RESULTS or length != peer_receives:
+        if self.refused or self.smallest == NO_RESULTS or length != peer_receives:
             return None
         with_octets = [item for item in items if item[1]]
         if any(chunk for chunk in writes[: len(with_octets)]):

@@ -369,6 +369,37 @@ class Placed(unittest.TestCase):
         self.assertEqual(found, data[1:3002])
         self.assertFalse(any(first[12 + length : 256 - 16]))
 
+    def read(self, client, xid):
+        """The header types of the reply to a READ."""
+        data = bytes(2048)
+        stream = self.write(xid, len(data))
+        client.send(xid, v2.CALL_INLINE, call(xid, stream + data))
+        self.assertEqual(client.next()[1], v2.REPLY_INLINE)
+        read = opaque((2).to_bytes(8, "big")) + words(0, 0, len(data))
+        client.send(xid + 1, v2.CALL_INLINE, call(xid + 1, self.nfs(xid + 1, 6, read)))
+        kinds = [client.next()[1]]
+        while kinds[-1] in v2.REPLY_MIDDLES:
+            kinds.append(client.next()[1])
+        return kinds
+
+    def test_nothing_is_placed_after_properties_were_refused(self):
+        self.assertIn(placement.REPLY, self.read(self.client, 3))
+        # The properties of the server have the XID of its client's.
+        self.client.send(1, v2.ERROR, words(v2.BAD_PROPVAL))
+        self.assertNotIn(placement.REPLY, self.read(self.client, 5))
+
+    def test_a_message_with_a_bad_value_has_no_effect_on_placement(self):
+        client = Client(places=True)
+        self.addCleanup(client.end)
+        # The structure has the default length of receives, so that it would count.
+        structure = (placement.STRUCTURE, words(2, 1, 256, 0, 0, 1, 3840, 0, 1))
+        client.open([structure, (placement.SMALLEST_RESULT, words(1)), (placement.SUPPORT, words(1, 2))])
+        self.assertEqual(client.next()[::2], (1, words(v2.BAD_PROPVAL)))
+        create = opaque((1).to_bytes(8, "big")) + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)
+        client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
+        self.assertEqual(client.next()[1], v2.REPLY_INLINE)
+        self.assertNotIn(placement.REPLY, self.read(client, 3))
+
     def test_a_call_in_several_messages(self):
         data = bytes(65536) + b"the end of it"
         stream = self.write(3, len(data))

@@ -87,7 +87,7 @@ class End:
         self.connection, self.flow, self.placing = connection, flow, placing
         self.size = placement.SIZE if placing else DEFAULT_SIZE
         self.waiting = collections.deque()
-        self.announced, self.peer_announced = False, False
+        self.announced, self.peer_announced, self.announced_by = False, False, None
         self.peer_receives, self.peer_sends = DEFAULT_SIZE, DEFAULT_SIZE
         # The longest message that this end may send.
         self.longest = DEFAULT_SIZE
@@ -109,7 +109,7 @@ class End:
 
     def announce(self, xid):
         """Sends this end's properties, once (6.3.4)."""
-        self.announced = True
+        self.announced, self.announced_by = True, xid
         numbers = [(SEND_SIZE, self.size), (RECEIVE_SIZE, self.size), (SEGMENT_COUNT, xdr.MAX_SEGMENTS)]
         values = [(which, words(number)) for which, number in numbers]
         values += self.placing.announced() if self.placing else []
@@ -133,7 +133,7 @@ class End:
                 elif length and SEND_SIZE <= which <= REVERSE_SUPPORT:
                     found[which] = value.word()
                 elif length and self.placing:
-                    self.placing.property(which, value)
+                    found[which] = self.placing.value(which, value)
             except xdr.BadXdr:
                 raise Refused(BAD_PROPVAL) from None
             known = SEND_SIZE <= which <= HOST_AUTH
@@ -145,6 +145,8 @@ class End:
         # No message is longer than this end has announced to send (5.2.1, erratum 22).
         self.longest = min(self.peer_receives, self.size)
         self.peer_sends = found.get(SEND_SIZE, self.peer_sends)
+        if self.placing:
+            self.placing.apply({which: value for which, value in found.items() if value is not None})
 
 
 class Responder(End):
@@ -171,6 +173,9 @@ class Responder(End):
         self.flush()
         # Errors and grants are never answered, and may stand between the parts of a message (erratum 37).
         # Replies are ignored as well: this end makes no calls.
+        if kind == ERROR and self.placing and xid == self.announced_by:
+            # It is about this end's properties, as this end makes no calls.
+            self.placing.refused = True
         if kind == ERROR or version == VERSION and kind in (GRANT, REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE):
             self.grant()
             return
