@@ -1,0 +1,116 @@
+# Shared by the scripts of this folder: an nfs-ganesha and pairs of gateways before it, in namespaces of their own.
+# A script sources this and runs `isolated` first.
+set -euo pipefail
+rpcrdma=$(realpath "${RPCRDMA:-target/debug/rpcrdma}")
+here=$PWD/testing/gateway
+
+# What lies between the client and the server: a name, then options of the gateway that the client connects to, those of
+# the gateway at the server, and how the first one says which version was agreed.
+transports=(
+    'v1|-o rpcrdma=1||version 1'
+    '2016|-o rpcrdma=2||version 2:'
+    'wg|-o rpcrdma=2wg,features=cont|--features cont|version 2wg'
+    'wg-ddp|-o rpcrdma=2wg||version 2wg'
+)
+# Ports, on loopback in the namespace.
+server_port=2049 gateway_port=2050
+
+# isolated SECONDS ARGUMENTS...: runs the script again with its arguments, in a network, mounts and processes of its
+# own. All that it started ends with it. The script's folder for files is $work.
+isolated() {
+    local seconds=$1
+    shift
+    if [[ ${ISOLATED-} ]]; then
+        work=$ISOLATED
+        # No acknowledgement is delayed: pynfs writes records in two parts, for which it waits 40 ms each otherwise.
+        ip link set lo up
+        ip address add 10.77.0.1/32 dev lo
+        ip route replace local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 quickack 1
+        mount -t tmpfs tmpfs /run
+        mount -t tmpfs tmpfs /var/lib/nfs
+        mkdir -p /run/ganesha /var/lib/nfs/ganesha
+        return
+    fi
+    local status=0
+    work=$(mktemp -d)
+    ISOLATED=$work timeout --kill-after=10 "$seconds" \
+        unshare --net --mount --pid --fork --mount-proc --kill-child "$here/${0##*/}" "$@" || status=$?
+    if ((status == 124 || status == 137)); then
+        echo "$0: stopped after $seconds s" >&2
+    fi
+    rm -rf "$work"
+    exit "$status"
+}
+
+# fail TEXT: ends the script, and shows what the programs said last.
+fail() {
+    local log
+    echo "$0: $1" >&2
+    for log in "$work"/*.log; do
+        [[ ! -e $log ]] || { echo "-- ${log##*/}" && tail -n 15 "$log"; } >&2
+    done
+    exit 1
+}
+
+# awaited PORT PID NAME: waits until the program listens there.
+awaited() {
+    local tries
+    for tries in {1..300}; do
+        if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return; fi
+        kill -0 "$2" 2>/dev/null || break
+        sleep 0.1
+    done
+    fail "$3 does not listen (port $1)"
+}
+
+# ganesha FSAL_BLOCK: starts the server with the export /export of that back end. The environment of the command is that
+# of this function's caller.
+ganesha() {
+    cat >"$work/ganesha.conf" <<CONF
+NFS_CORE_PARAM {
+    Protocols = 4; NFS_Port = $server_port; Enable_NLM = false; Enable_RQUOTA = false;
+}
+# pynfs makes READs and WRITEs as long as the server allows; its 64 MiB is more than gateways pass (--max-reply).
+# pynfs waits for leases to expire. With less than 10 s, one of its cases fails by its own arithmetic.
+NFSv4 { Graceless = true; Delegations = true; RecoveryBackend = fs; Lease_Lifetime = 12; }
+MEM { Inode_Size = 65536; }
+EXPORT {
+    Export_Id = 1; Path = ${path:-/export}; Pseudo = /export; Access_Type = RW; Squash = none; SecType = sys;
+    Delegations = RW; MaxRead = 1048576; MaxWrite = 1048576; FSAL { $1 }
+}
+CONF
+    ganesha.nfsd -F -f "$work/ganesha.conf" -L "$work/ganesha.log" -p "$work/ganesha.pid" -N EVENT &
+    server=$!
+    awaited "$server_port" "$server" nfs-ganesha
+}
+
+# gateways TRANSPORT: starts a pair before the server.
+gateways() {
+    local name client to_server version row
+    for row in "${transports[@]}"; do
+        IFS='|' read -r name client to_server version <<<"$row"
+        [[ $name != "$1" ]] || break
+    done
+    [[ $name == "$1" ]] || fail "no transport is called $1"
+    agreed=$version
+    # shellcheck disable=SC2086 # Options.
+    "$rpcrdma" gateway -v --listen rdma:127.0.0.1:20049 --to "tcp:127.0.0.1:$server_port" $to_server \
+        >"$work/at-server.log" 2>&1 &
+    at_server=$!
+    awaited 20049 "$at_server" 'the gateway at the server'
+    # shellcheck disable=SC2086 # Options.
+    "$rpcrdma" gateway -v --listen "tcp:127.0.0.1:$gateway_port" --to rdma:127.0.0.1:20049 $client \
+        >"$work/at-client.log" 2>&1 &
+    at_client=$!
+    awaited "$gateway_port" "$at_client" 'the gateway at the client'
+}
+
+# gateways_end: ends the pair, and checks that it spoke the version. Leaves in $passed what the first gateway counted.
+gateways_end() {
+    kill -TERM "$at_client"
+    wait "$at_client" || fail "the gateway at the client ended with status $?"
+    kill -TERM "$at_server"
+    wait "$at_server" || fail "the gateway at the server ended with status $?"
+    grep -q "decision=$agreed" "$work/at-client.log" || fail "the gateways did not agree on $agreed"
+    passed=$(grep -o 'passed on .*' "$work/at-client.log") || fail 'the gateway does not say how much it passed'
+}
