@@ -1,8 +1,9 @@
 # Shared by the scripts of this folder: an nfs-ganesha and pairs of gateways before it, in namespaces of their own.
 # A script sources this and runs `isolated` first.
 set -euo pipefail
-rpcrdma=$(realpath "${RPCRDMA:-target/debug/rpcrdma}")
+rpcrdma=$(realpath -m "${RPCRDMA:-target/debug/rpcrdma}")
 here=$PWD/testing/gateway
+[[ -x $rpcrdma ]] || { echo "$0: there is no $rpcrdma" >&2 && exit 1; }
 
 # What lies between the client and the server: a name, then options of the gateway that the client connects to, those of
 # the gateway at the server, and how the first one says which version was agreed.
@@ -28,7 +29,10 @@ isolated() {
         ip route replace local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 quickack 1
         mount -t tmpfs tmpfs /run
         mount -t tmpfs tmpfs /var/lib/nfs
-        mkdir -p /run/ganesha /var/lib/nfs/ganesha
+        mkdir -p /run/ganesha /var/lib/nfs/ganesha "$work/volume"
+        mount -t tmpfs tmpfs "$work/volume"
+        brick=$work/volume/brick
+        mkdir "$brick"
         return
     fi
     local status=0
@@ -83,6 +87,26 @@ CONF
     server=$!
     awaited "$server_port" "$server" nfs-ganesha
 }
+
+# ganesha_on_gluster PRELOADED: starts the server with a Gluster volume of one folder, $brick. Of its back ends that
+# need no second machine only this one gives delegations. PRELOADED is a C file of this folder that helps it to.
+ganesha_on_gluster() {
+    gcc -Wall -Wextra -shared -fPIC -o "$work/preloaded.so" "testing/gateway/$1" -ldl
+    local folder option
+    for folder in /var/lib/glusterd /var/log/glusterfs; do mount -t tmpfs tmpfs "$folder"; done
+    mkdir -p /run/gluster
+    glusterd --pid-file /run/glusterd.pid
+    # It takes no address of loopback.
+    volume create vol "10.77.0.1:$brick" force
+    for option in features.leases=on performance.{write-behind,open-behind,quick-read,stat-prefetch}=off; do
+        volume set vol "${option%=*}" "${option#*=}"
+    done
+    volume start vol
+    LD_PRELOAD=$work/preloaded.so ganesha 'Name = GLUSTER; Hostname = 10.77.0.1; Volume = vol;'
+}
+
+# volume ARGUMENTS...
+volume() { gluster --mode=script volume "$@" >>"$work/gluster.log" 2>&1 || fail "gluster volume $*"; }
 
 # gateways TRANSPORT: starts a pair before the server.
 gateways() {
