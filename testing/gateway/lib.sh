@@ -95,6 +95,14 @@ ganesha_on_gluster() {
     local folder option
     for folder in /var/lib/glusterd /var/log/glusterfs; do mount -t tmpfs tmpfs "$folder"; done
     mkdir -p /run/gluster
+    # At its first start it configures replication to other places, by a program that takes it six seconds.
+    local replication
+    replication=$(dpkg -L glusterfs-common glusterfs-server | grep '/gsyncd$' || true)
+    if [[ -f $replication ]]; then
+        printf '#!/bin/sh\necho gsyncd\n' >"$work/gsyncd"
+        chmod +x "$work/gsyncd"
+        mount --bind "$work/gsyncd" "$replication"
+    fi
     glusterd --pid-file /run/glusterd.pid
     # It takes no address of loopback.
     volume create vol "10.77.0.1:$brick" force
