@@ -16,15 +16,17 @@ from nfs41 import Client, Wrong, opaque
 
 
 def write(state, offset, data):
-    # FILE_SYNC4.
+    """A WRITE that is stable when it is answered (FILE_SYNC4)."""
     return nfs41.WRITE, state + struct.pack(">QI", offset, 2) + opaque(data)
 
 
 def read(state, offset, length):
+    """A READ."""
     return nfs41.READ, state + struct.pack(">QI", offset, length)
 
 
 def written(reply, length):
+    """Takes the result of a WRITE of so many bytes."""
     reply.result(nfs41.WRITE)
     count = reply.u32()
     if count != length:
@@ -33,6 +35,7 @@ def written(reply, length):
 
 
 def same(reply, expected):
+    """Takes the result of a READ, which must have these bytes."""
     reply.result(nfs41.READ)
     reply.u32()
     if reply.opaque() != expected:
@@ -40,6 +43,7 @@ def same(reply, expected):
 
 
 def close(client, file, state):
+    """Closes a file."""
     reply = client.compound([(nfs41.PUTFH, opaque(file)), (nfs41.CLOSE, struct.pack(">I", 0) + state)])
     reply.result(nfs41.PUTFH)
     reply.result(nfs41.CLOSE)
@@ -80,6 +84,7 @@ def main():
     same(reply, data)
 
     def give_back():
+        """Returns the delegation if it has been recalled."""
         first.poll()
         if first.recalled:
             recalled = first.recalled.pop()

@@ -43,12 +43,15 @@ class Reader:
         return self.data[start : start + length]
 
     def u32(self):
+        """Takes an unsigned integer."""
         return struct.unpack(">I", self.fixed(4))[0]
 
     def u64(self):
+        """Takes an unsigned hyper integer."""
         return struct.unpack(">Q", self.fixed(8))[0]
 
     def opaque(self):
+        """Takes variable-length opaque data."""
         return self.fixed(self.u32())
 
     def result(self, operation, *, expected=OK):
@@ -93,6 +96,7 @@ class Client:
         self.socket.close()
 
     def send(self, message):
+        """Sends a message as one fragment."""
         self.socket.sendall(struct.pack(">I", len(message) | 1 << 31) + message)
 
     def receive(self):
@@ -105,6 +109,7 @@ class Client:
         return message
 
     def exactly(self, length):
+        """Receives so many bytes."""
         data = b""
         while len(data) < length:
             more = self.socket.recv(length - len(data))
