@@ -1,14 +1,13 @@
 //! Sending of the messages that carry one RPC message.
 
 use bytes::{BufMut as _, BytesMut};
-use onc_rpc::Segments;
+use onc_rpc::{Segments, total_len};
 use rdma::Stag;
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::Transmissions;
 use rpcrdma_extension::layout::pad;
 
 use crate::dialect::ExtensionHeader;
-use crate::moved::len_of;
 use crate::shared::Shared;
 
 /// Maximum length in bytes of a payload that is copied behind its header.
@@ -82,12 +81,12 @@ impl Group {
                 fields: message.fields,
             };
             let sent = &mut shared.moved.sent;
-            sent.placed += len_of(&message.placed);
+            sent.placed += total_len(&message.placed);
             let bytes = match last {
                 0 => &mut sent.inline,
                 _ => &mut sent.continued,
             };
-            *bytes += len_of(&message.payload);
+            *bytes += total_len(&message.payload);
             let dialect = shared.dialect;
             dialect.encode_extension(&mut shared.headers, header);
             let gather = gather(

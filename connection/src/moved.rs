@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use onc_rpc::{BulkItem, Message, Segments};
+use onc_rpc::{BulkItem, Message};
 
 /// Bytes of RPC messages that moved in one direction, by the way in which they moved. Headers of
 /// RPC-over-RDMA, padding, and the round-up of items are not included.
@@ -68,10 +68,4 @@ impl Moved {
         };
         *bytes += message.payload_len();
     }
-}
-
-/// Returns the number of bytes of a gather list.
-#[inline]
-pub(crate) fn len_of(pieces: &Segments) -> u64 {
-    pieces.iter().map(|piece| piece.len() as u64).sum()
 }

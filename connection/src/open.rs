@@ -11,7 +11,7 @@
 //! while that limit is being changed.
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Segments, total_len};
 use rdma::{Stag, Time};
 use rpcrdma_chunks::{Direction, Side};
 use rpcrdma_extension::{
@@ -23,7 +23,6 @@ use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
 use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver, Session};
-use crate::moved::len_of;
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
 use crate::shared::Shared;
@@ -306,22 +305,22 @@ impl Open {
         match incoming {
             Incoming::Plain(Direction::Call, header, payload) => {
                 let Some(responder) = responder else { return };
-                shared.moved.arrived(len_of(&payload), continued);
+                shared.moved.arrived(total_len(&payload), continued);
                 responder.plain_call_received(shared, header, payload);
             }
             Incoming::Plain(Direction::Reply, header, payload) => {
                 let Some(requester) = requester else { return };
-                shared.moved.arrived(len_of(&payload), continued);
+                shared.moved.arrived(total_len(&payload), continued);
                 requester.plain_reply_received(shared, header, payload, invalidated);
             }
             Incoming::Call(call) => {
                 let Some(responder) = responder else { return };
-                shared.moved.arrived(len_of(&call.payload), continued);
+                shared.moved.arrived(total_len(&call.payload), continued);
                 responder.call_received(shared, call);
             }
             Incoming::Reply(reply) => {
                 let Some(requester) = requester else { return };
-                shared.moved.arrived(len_of(&reply.payload), continued);
+                shared.moved.arrived(total_len(&reply.payload), continued);
                 requester.reply_received(shared, reply, invalidated);
             }
             Incoming::Handled(Direction::Call, Some(credits)) if responder.is_some() => {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Segments, total_len};
 use rdma::Stag;
 use rdma::trace::{Event, Wait};
 use rpcrdma_chunks::{Chunks, Direction};
@@ -16,7 +16,7 @@ use transfer_plan::Limits;
 use crate::dialect::{Dialect, ErrorMessage, ExtensionHeader, Outgoing, Plain, Session};
 use crate::flow::FlowControl;
 use crate::given::Given;
-use crate::moved::{Moved, len_of};
+use crate::moved::Moved;
 use crate::{Action, Config};
 
 /// The size in bytes of the allocations that headers are encoded into. Some tens of headers share
@@ -247,7 +247,7 @@ impl Shared {
         mut payload: Segments,
         invalidate: Option<Stag>,
     ) {
-        self.moved.sent.inline += len_of(&payload);
+        self.moved.sent.inline += total_len(&payload);
         // The header is a piece of its own: the payload is sent from where the upper layer has it.
         payload.insert(0, header);
         self.queue_send(direction, payload, invalidate, false);
@@ -257,7 +257,7 @@ impl Shared {
     pub(crate) fn write(&mut self, writes: impl IntoIterator<Item = Action>) {
         for write in writes {
             if let Action::Write { gather, .. } = &write {
-                self.moved.sent.chunk += len_of(gather);
+                self.moved.sent.chunk += total_len(gather);
             }
             self.actions.push_back(write);
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Segments, total_len};
 use rpcrdma_extension::layout::{Frame, Headers, Layout, Rest, lay_out};
 use rpcrdma_extension::{NotTransferred, Transmission, Transmissions};
 use smallvec::SmallVec;
@@ -91,7 +91,7 @@ impl Arranged {
     ) -> Result<Transmissions, NotTransferred> {
         let other = || NotTransferred("the message is not that which was planned".to_owned());
         let stream = message.gather(in_stream);
-        let stream_len: u64 = stream.iter().map(|piece| piece.len() as u64).sum();
+        let stream_len = total_len(&stream);
         let data = |item: usize| {
             let (index, len) = *self.placed.get(item)?;
             let item = message.items().get(index)?;

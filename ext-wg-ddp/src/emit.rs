@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Segments, total_len};
 use rpcrdma_extension::layout::{Frame, Headers, Layout, Rest, Spot, lay_out};
 use rpcrdma_extension::{NotTransferred, Transmission, Transmissions};
 use smallvec::SmallVec;
@@ -181,7 +181,7 @@ impl Arranged {
             layout, payload, ..
         } = &self.parts;
         let mut stream = message.gather(|index| !self.placed.contains(&index));
-        let len: u64 = stream.iter().map(|piece| piece.len() as u64).sum();
+        let len = total_len(&stream);
         let data = |item: usize| {
             let (index, entry) = (*self.placed.get(item)?, self.items.get(item)?);
             let item = message.items().get(index)?;

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Bulk, BulkItem, Message, Position, Segments, padded};
+use onc_rpc::{Bulk, BulkItem, Message, Position, Segments, padded, total_len};
 use rpcrdma_chunks::Direction;
 use smallvec::SmallVec;
 
@@ -40,7 +40,7 @@ impl<P: AsRef<[Bytes]>> Part<P> {
     /// # Errors
     /// [`BadPayload`]: the part has fewer bytes, or the payload is not a multiple of four.
     pub fn new(pieces: P, header: u64, payload: u64) -> Result<Self, BadPayload> {
-        let len = length(pieces.as_ref());
+        let len = total_len(pieces.as_ref());
         let room = len.saturating_sub(header);
         match payload <= room && payload.is_multiple_of(4) {
             true => Ok(Self {
@@ -76,7 +76,7 @@ impl Part<Segments> {
     /// Returns the part that is payload alone, of any length.
     #[must_use]
     pub fn payload(pieces: Segments) -> Self {
-        let len = length(&pieces);
+        let len = total_len(&pieces);
         Self {
             pieces,
             len,
@@ -469,8 +469,4 @@ fn placed_items<P: AsRef<[Bytes]>>(
         Some(number) => Err(BadItem::Overlap { number }),
         None => Ok(items),
     }
-}
-
-fn length(pieces: &[Bytes]) -> u64 {
-    pieces.iter().map(|piece| piece.len() as u64).sum()
 }

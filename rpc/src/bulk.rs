@@ -8,6 +8,17 @@ use smallvec::{SmallVec, smallvec};
 /// The pieces of a byte string, in order, as needed for a gather list.
 pub type Segments = SmallVec<[Bytes; 2]>;
 
+/// Returns the number of bytes of a gather list. The common case of one piece is handled apart because
+/// it is cheaper.
+#[inline]
+#[must_use]
+pub fn total_len(pieces: &[Bytes]) -> u64 {
+    match pieces {
+        [only] => only.len() as u64,
+        pieces => pieces.iter().map(|piece| piece.len() as u64).sum(),
+    }
+}
+
 /// The bytes of a bulk item, as a list of non-empty pieces. Usually there is one piece, which needs
 /// no allocation; an item that was received into several receive segments has a piece for each.
 ///

@@ -43,7 +43,7 @@ pub use auth::{
     AUTH_NONE, AUTH_SHORT, AUTH_SYS, AuthStat, AuthSys, Credential, MAX_AUTH_BYTES, MAX_GIDS,
     MAX_MACHINE_NAME, Verifier,
 };
-pub use bulk::{Bulk, Segments};
+pub use bulk::{Bulk, Segments, total_len};
 pub use decode::{Cursor, DecodeError, Decoder};
 pub use encode::{Encoder, put_words};
 pub use extras::Extras;

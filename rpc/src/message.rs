@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use smallvec::smallvec;
 
-use crate::{Bulk, Extras, Segments, pad, padded};
+use crate::{Bulk, Extras, Segments, pad, padded, total_len};
 
 /// Pieces shorter than this many bytes are copied into their neighbour.
 const SHORT: usize = 256;
@@ -142,11 +142,9 @@ impl Message {
 
     /// Returns the length in bytes of the reduced stream.
     #[must_use]
+    #[inline]
     pub fn payload_len(&self) -> u64 {
-        self.payload
-            .iter()
-            .map(|segment| segment.len() as u64)
-            .sum()
+        total_len(&self.payload)
     }
 
     /// Returns the length in bytes of the whole stream, bulk items and their round-up included.

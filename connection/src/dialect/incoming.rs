@@ -1,12 +1,12 @@
 //! Received messages, in terms that all versions share.
 
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Segments, total_len};
 use rpcrdma_chunks::{
     CallChunks, Chunks, Direction, ReplyViolation, ReturnedChunks, check_returned,
 };
 use rpcrdma_extension::PeerError;
 
-use super::{Dialect, Plain, pieces};
+use super::{Dialect, Plain};
 
 /// A message that was received, with its header decoded.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ impl ReplyHeader {
         dialect: &dyn Dialect,
         offered: &Chunks,
     ) -> Result<(Returned, Message), BadReply> {
-        let inline = pieces::length(&self.payload);
+        let inline = total_len(&self.payload);
         let message = Message::without_items(self.payload);
         let (mut chunks, long) = match self.body {
             ReplyBody::Reply { chunks, long } => (chunks, long),

@@ -56,14 +56,10 @@ pub fn advance(message: &mut Segments, mut len: usize) {
     }
 }
 
-/// Returns the length of a message, bytes.
-pub(crate) fn length(message: &Segments) -> u64 {
-    message.iter().map(|piece| piece.len() as u64).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onc_rpc::total_len;
     use quickcheck::quickcheck;
 
     fn cut(whole: &Bytes, at: &[u8]) -> Segments {
@@ -99,7 +95,7 @@ mod tests {
                     advance(&mut pieces, at);
                     found == whole[..at]
                         && pieces.concat() == whole[at..]
-                        && length(&pieces) == (whole.len() - at) as u64
+                        && total_len(&pieces) == (whole.len() - at) as u64
                         && !pieces.is_empty()
                 }
             }

@@ -8,10 +8,10 @@
 //! cases.
 
 use bytes::Buf as _;
-use onc_rpc::Segments;
+use onc_rpc::{Segments, total_len};
 use rpcrdma_chunks::{Direction, proc};
 
-use super::{Receiver, pieces};
+use super::Receiver;
 
 /// Length of a plain header of version 1, bytes: the fixed fields and three empty lists.
 const V1_HEADER: usize = 28;
@@ -37,7 +37,7 @@ impl Plain {
     /// 8166, section 4.2.1), and that message has at most `max` bytes. Otherwise returns `None` and
     /// changes nothing.
     pub fn take_from(message: &mut Segments, version: u32, max: u64) -> Option<Self> {
-        let len = pieces::length(message);
+        let len = total_len(message);
         let first = message.first_mut()?;
         let start = first.first_chunk::<V1_START>()?;
         let word = |at: usize| {
@@ -64,7 +64,7 @@ impl Plain {
         // The two words with which an RPC message begins: its XID and its type.
         let start = payload.first()?.first_chunk::<8>()?;
         let own = u64::from(self.xid) << 32 | u64::from(direction.number());
-        let matches = u64::from_be_bytes(*start) == own && pieces::length(payload) <= max;
+        let matches = u64::from_be_bytes(*start) == own && total_len(payload) <= max;
         matches.then_some(self)
     }
 
@@ -75,7 +75,7 @@ impl Plain {
         message: &mut Segments,
         receiver: &Receiver,
     ) -> Option<(Direction, Self)> {
-        let len = pieces::length(message);
+        let len = total_len(message);
         let first = message.first_mut()?;
         let start = first.first_chunk::<V2_START>()?;
         let word = |at: usize| {

@@ -1,7 +1,7 @@
 //! Version 1 (RFC 8166).
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments, put_words};
+use onc_rpc::{Message, Segments, put_words, total_len};
 use rpcrdma_chunks::{Direction, Side, proc};
 use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 use rpcrdma_negotiation::{Beginning, Negotiable, Recognition, Version};
@@ -158,7 +158,7 @@ fn checked_call(mut payload: Segments, max_call: u64) -> Incoming {
         Body::Msg(chunks) | Body::NoMsg(chunks) => CallHeader::preferred_handle(chunks),
         Body::Error(_) => None,
     };
-    let chunks = match check_call(header, pieces::length(&payload), max_call) {
+    let chunks = match check_call(header, total_len(&payload), max_call) {
         Ok(chunks) => chunks,
         Err(violation) => return violated(violation),
     };

@@ -4,7 +4,7 @@
 //! operations.
 
 use bytes::{Bytes, BytesMut};
-use onc_rpc::{Message, Segments, put_words};
+use onc_rpc::{Message, Segments, put_words, total_len};
 use rpcrdma_chunks::proc;
 use rpcrdma_extension::{
     DuplicateNumber, EndConfig, Extension, Extensions, Heard, Kind, OutgoingMessage, Refusal,
@@ -275,7 +275,7 @@ fn checked_call(header: Header, payload: Segments, max_call: u64) -> Incoming {
         bad_message(Direction::Call, answer, violation)
     };
     let handle = header.chunks().and_then(CallHeader::preferred_handle);
-    let chunks = match check_call(header, pieces::length(&payload), max_call) {
+    let chunks = match check_call(header, total_len(&payload), max_call) {
         Ok(chunks) => chunks,
         Err(violation) => return violated(violation),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use onc_rpc::Segments;
+use onc_rpc::{Segments, total_len};
 use rdma::{Device, Pool, PoolExhausted, PostError, QpId, SendWr, Stag, WrId};
 
 use super::gather;
@@ -162,7 +162,7 @@ impl<T> QueuePair<T> {
         let max = device.attributes().max_gather.max(1);
         while !gather.is_empty() {
             let rest = gather.drain(max.min(gather.len())..).collect();
-            let len: u64 = gather.iter().map(|piece| piece.len() as u64).sum();
+            let len = total_len(&gather);
             self.post(
                 device,
                 SendWr::Write {

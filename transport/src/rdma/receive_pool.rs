@@ -46,7 +46,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use onc_rpc::Segments;
+use onc_rpc::{Segments, total_len};
 use rdma::{Attributes, Buf, Device, DeviceError, Pool, PoolExhausted, Scatter};
 use rdma::{SharedReceivesId, Time, WhenEmpty};
 use rpcrdma_connection::{BEYOND_CREDITS, REPOST_LATER, ReceiveStructure, receive_memory};
@@ -140,7 +140,7 @@ pub(super) enum Arrived {
 impl Arrived {
     fn len(&self) -> u64 {
         match self {
-            Self::Whole(message) => message.iter().map(|piece| piece.len() as u64).sum(),
+            Self::Whole(message) => total_len(message),
             Self::Truncated(beginning) => beginning.len() as u64,
         }
     }

@@ -5,7 +5,7 @@
 //! A part stays where it was received, unless it takes less than half of its receive: such a part is
 //! copied, so that a message in many short parts does not hold a receive for each.
 
-use onc_rpc::Segments;
+use onc_rpc::{Segments, total_len};
 use rpcrdma_chunks::Direction;
 use rpcrdma_extension::{Following, Part, PeerError, Reassembly, Refusal};
 
@@ -37,7 +37,7 @@ impl Base {
         remaining: u32,
         payload: Segments,
     ) -> Result<(), Refusal> {
-        let (len, remaining) = (length(&payload), u64::from(remaining));
+        let (len, remaining) = (total_len(&payload), u64::from(remaining));
         let mut begun = match self.collection.take() {
             // The last part has a word of payload at least, so something has to remain.
             _ if remaining == 0 => return Err(MISCOUNTED),
@@ -65,7 +65,7 @@ impl Base {
         let Some(begun) = self.collection.take() else {
             return Ok(payload);
         };
-        let checked = begun.check(length(&payload), Following::NOTHING);
+        let checked = begun.check(total_len(&payload), Following::NOTHING);
         checked.map_err(|_| MISCOUNTED)?;
         let mut whole = begun.into_payload();
         whole.extend(payload);
@@ -76,8 +76,4 @@ impl Base {
     pub fn parts_lost(&mut self) {
         self.collection = None;
     }
-}
-
-fn length(payload: &Segments) -> u64 {
-    payload.iter().map(|piece| piece.len() as u64).sum()
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use onc_rpc::{Message, padded};
+use onc_rpc::{Message, padded, total_len};
 use rpcrdma_chunks::{Chunks, WriteChunk, chunk_len, fill, unused};
 use rpcrdma_extension::{
     CallCandidate, CallToPlan, Cost, NotTransferred, PeerError, Planned, ReplyCandidate,
@@ -322,7 +322,7 @@ fn divide(
         body,
     };
     let payload = message.gather(kept);
-    let len = payload.iter().map(|piece| piece.len() as u64).sum();
+    let len = total_len(&payload);
     let division = Division::new(len, inline, header.encoded_len() as u64);
     let division = division.filter(|division| division.count <= count);
     let parts = division.and_then(|division| division.cut(&payload));

@@ -1,10 +1,10 @@
 //! The rules for calls and replies that have arrived completely (sections 4.6.4, 5.2.5 and 7.3).
 
-use onc_rpc::{Message, Segments};
+use onc_rpc::{Message, Segments, total_len};
 use rpcrdma_chunks::{Chunks, Direction};
 use rpcrdma_v2_wg::{Answer, Body, ErrorBody, Header, ReverseSupport, check_call, check_payload};
 
-use super::super::{CallHeader, Incoming, Plain, Receiver, ReplyBody, ReplyHeader, pieces};
+use super::super::{CallHeader, Incoming, Plain, Receiver, ReplyBody, ReplyHeader};
 use super::errors::bad_message;
 
 /// Refuses a call at an end that takes none, and a reply at an end that makes no calls. Returns
@@ -127,7 +127,7 @@ fn checked_call(
         let reason = format!("{segments} segments, where {most} are accepted");
         return answered(Some(ErrorBody::Segments { max: most }), &reason);
     }
-    let chunks = match check_call(body, pieces::length(&payload), max_call) {
+    let chunks = match check_call(body, total_len(&payload), max_call) {
         Ok(chunks) => chunks,
         Err(violation) => return answered(violation.error(), &violation),
     };
