@@ -54,10 +54,9 @@ impl Encoder {
         }
     }
 
-    /// Returns the bytes written so far and the capacity that is left. See [`Encoder::in_room`].
-    pub(crate) fn split(mut self) -> (Bytes, BytesMut) {
-        let written = self.payload.split().freeze();
-        (written, self.payload)
+    /// Returns the buffer with the bytes written so far. See [`Encoder::in_room`].
+    pub(crate) fn into_room(self) -> BytesMut {
+        self.payload
     }
 
     #[inline]

@@ -238,16 +238,16 @@ impl ReplyHeader {
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut room = BytesMut::new();
-        self.encode_in(&mut room)
+        self.encode_in(&mut room);
+        room.freeze()
     }
 
-    /// Encodes like [`ReplyHeader::encode`], but into `room`, a buffer that the headers of several
-    /// replies can share.
+    /// Encodes like [`ReplyHeader::encode`], but into `room`, an empty buffer whose allocation the headers
+    /// of several replies can share, for [`Message::prepend_in`].
     ///
     /// # Panics
     /// Panics if the verifier's body is longer than 400 bytes, which is a programming error.
-    #[must_use]
-    pub fn encode_in(&self, room: &mut BytesMut) -> Bytes {
+    pub fn encode_in(&self, room: &mut BytesMut) {
         if let ReplyBody::Accepted { verf, status } = &self.body
             && *status == AcceptStatus::Success
             && verf.body.is_empty()
@@ -258,7 +258,7 @@ impl ReplyHeader {
                 room,
                 [self.xid, REPLY, MSG_ACCEPTED, verf.flavor, 0, SUCCESS],
             );
-            return room.split().freeze();
+            return;
         }
         room.reserve(match &self.body {
             ReplyBody::Accepted { verf, .. } => 24 + padded(verf.body.len() as u64) as usize,
@@ -279,9 +279,7 @@ impl ReplyHeader {
                 out.u32(MSG_DENIED).u32(AUTH_ERROR).u32(stat.0);
             }
         }
-        let (header, left) = out.split();
-        *room = left;
-        header
+        *room = out.into_room();
     }
 
     /// Decodes a header and leaves `from` at the results, if there are any.

@@ -158,31 +158,39 @@ impl Message {
                 .sum::<u64>()
     }
 
-    /// Puts `header` before the stream and shifts the positions of the items. A short piece that
-    /// follows the header is copied into it, because a message of fewer pieces is cheaper to pass
-    /// on and to send.
+    /// Puts `header` before the stream, like [`Message::prepend_in`].
     ///
     /// # Panics
     /// Panics if the length of `header` is not a multiple of four bytes, or if an item's position
     /// would exceed 4 GiB. Both are programming errors, as the header was encoded by this program.
     pub fn prepend(&mut self, header: Bytes) {
-        assert_eq!(header.len() % 4, 0, "XDR comes in units of four bytes");
+        self.prepend_in(&mut header.into());
+    }
+
+    /// Removes the header that `room` holds, puts it before the stream, and shifts the positions of the
+    /// items. A short piece that follows the header is first copied behind it into `room`, because a
+    /// message of fewer pieces is cheaper to pass on and to send. The allocation of `room` can serve
+    /// many messages.
+    ///
+    /// # Panics
+    /// Panics if the length of the header is not a multiple of four bytes, or if an item's position
+    /// would exceed 4 GiB. Both are programming errors, as the header was encoded by this program.
+    pub fn prepend_in(&mut self, room: &mut BytesMut) {
+        let header = room.len();
+        assert_eq!(header % 4, 0, "XDR comes in units of four bytes");
         for item in &mut self.items {
             if let Position::At(position) = &mut item.position {
-                let moved = u64::from(*position) + header.len() as u64;
+                let moved = u64::from(*position) + header as u64;
                 *position = u32::try_from(moved).expect("XDR stream under 4 GiB");
             }
         }
         match self.payload.first_mut() {
-            Some(first) if first.is_empty() => *first = header,
             Some(first) if first.len() <= SHORT => {
-                let mut joined = BytesMut::with_capacity(header.len() + first.len());
-                joined.extend_from_slice(&header);
-                joined.extend_from_slice(first);
-                *first = joined.freeze();
+                room.extend_from_slice(first);
+                *first = room.split().freeze();
             }
-            None => self.payload.push(header),
-            Some(_) => self.payload.insert(0, header),
+            None => self.payload.push(room.split().freeze()),
+            Some(_) => self.payload.insert(0, room.split().freeze()),
         }
     }
 

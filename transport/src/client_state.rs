@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use onc_rpc::{
     AcceptStatus, CALL, Decoder, Message, RPC_VERSION, ReplyBody, ReplyHeader, put_words,
 };
@@ -70,7 +70,8 @@ pub(crate) struct ClientState {
     options: ClientOptions,
     /// The credential of calls that bring none of their own.
     credential: EncodedCredential,
-    /// Memory for the headers of further calls: one allocation serves many.
+    /// Memory for the headers of further calls, with their arguments if these are short: one allocation serves
+    /// many. Empty between calls.
     headers: BytesMut,
     connections: Vec<Connection>,
     pending: IdMap<u32, Pending>,
@@ -202,9 +203,9 @@ impl ClientState {
             tracer.record(xid, called(&call));
         }
         let words = [xid, CALL, RPC_VERSION, call.prog, call.vers, call.proc];
-        let header = self.header(words, credential);
+        self.put_header(words, credential);
         let mut message = call.args;
-        message.prepend(header);
+        message.prepend_in(&mut self.headers);
         let index = self.choose_connection(transport, now);
         self.connections[index].assign(now);
         let due = now + self.options.timeout;
@@ -336,16 +337,16 @@ impl ClientState {
         }
     }
 
-    fn header(
+    /// Encodes the header of a call into `headers`.
+    fn put_header(
         &mut self,
         words: [u32; CREDENTIAL_AT / 4],
         credential: Option<&EncodedCredential>,
-    ) -> Bytes {
+    ) {
         let credential = credential.unwrap_or(&self.credential).as_bytes();
         self.headers.reserve(CREDENTIAL_AT + credential.len());
         put_words(&mut self.headers, words);
         self.headers.extend_from_slice(credential);
-        self.headers.split().freeze()
     }
 
     /// Returns the XIDs of the calls of one connection, or of all, oldest first.

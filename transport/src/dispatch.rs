@@ -93,11 +93,13 @@ fn denial_header(xid: u32, denial: ErrorReply) -> ReplyHeader {
     ReplyHeader { xid, body }
 }
 
-/// Builds the message that answers a call. `room` provides the memory for the header.
+/// Builds the message that answers a call. `room`, which must be empty, provides the memory for the header,
+/// and for short results behind it.
 pub(crate) fn answer(xid: u32, reply: ServiceReply, room: &mut BytesMut) -> Message {
     match reply {
         Ok(mut results) => {
-            results.prepend(ReplyHeader::accepted(xid, AcceptStatus::Success).encode_in(room));
+            ReplyHeader::accepted(xid, AcceptStatus::Success).encode_in(room);
+            results.prepend_in(room);
             results
         }
         Err(denial) => Message::from_payload(denial_header(xid, denial).encode()),

@@ -8,8 +8,8 @@ use rdma::trace::Trace;
 /// The maximum number of connections of one client. A server has to hold memory for each.
 pub const MAX_NCONNECT: usize = 16;
 
-/// The size in bytes of the allocations that message headers are built in. Some tens of headers
-/// share one allocation, which lives as long as any of them.
+/// The size in bytes of the allocations that message headers are built in, with short arguments or results
+/// behind them. Some tens of headers share one allocation, which lives as long as any of them.
 pub(crate) const HEADER_ROOM: usize = 2048;
 
 /// The treatment of a call that gets no reply, in the terms of the NFS mount options.

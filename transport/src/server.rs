@@ -189,7 +189,8 @@ pub struct Server {
     counts: Option<Box<CallCounts>>,
     /// A failed transport that [`Server::run`] has not reported yet.
     lost: Option<TransportFailed>,
-    /// Memory for the headers of further replies: one allocation serves many.
+    /// Memory for the headers of further replies, with their results if these are short: one allocation
+    /// serves many. Empty between replies.
     headers: BytesMut,
     /// The time of the next search for idle connections.
     idle_at: Option<Time>,
