@@ -36,6 +36,12 @@ pub struct MessageId {
 pub struct RefusedMessages(VecDeque<MessageId>);
 
 impl RefusedMessages {
+    /// Returns whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a message, of which further parts may follow.
     pub fn add(&mut self, message: MessageId) {
         if self.0.len() == MOST {

@@ -9,7 +9,9 @@
 
 use bytes::Buf as _;
 use onc_rpc::{Segments, total_len};
-use rpcrdma_chunks::{Direction, proc};
+use rpcrdma_chunks::{Direction, FIXED_LEN, Fixed, proc};
+use rpcrdma_v2_wg::header_type;
+use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, REPLY_INLINE_LEN};
 
 use super::Receiver;
 
@@ -19,8 +21,13 @@ const V1_HEADER: usize = 28;
 const V1_START: usize = V1_HEADER + 4;
 /// Length of a plain header of version 2, which has the direction as well, bytes.
 const V2_HEADER: usize = 32;
-/// Length of a plain header of version 2 and of the RPC message's XID and direction, bytes.
-const V2_START: usize = V2_HEADER + 8;
+/// Length of the empty lists in a plain header of version 2, bytes.
+const V2_LISTS: usize = 12;
+/// Length of the zeroes behind the prefix of the working group's version 2 in a plain call, bytes: no handle to
+/// invalidate, and three empty lists.
+const WG_CALL_LISTS: usize = CALL_INLINE_LEN - FIXED_LEN;
+/// Length of the zeroes behind the prefix in a plain reply of that version, bytes: an empty write list.
+const WG_REPLY_LISTS: usize = REPLY_INLINE_LEN - FIXED_LEN;
 
 /// The fields of a plain message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +68,7 @@ impl Plain {
     /// (version-two-01, section 4.2.2; version-two-07, section 7.2), and at most `max` bytes.
     #[must_use]
     pub fn matching(self, direction: Direction, payload: &Segments, max: u64) -> Option<Self> {
-        // The two words with which an RPC message begins: its XID and its type.
-        let start = payload.first()?.first_chunk::<8>()?;
-        let own = u64::from(self.xid) << 32 | u64::from(direction.number());
-        let matches = u64::from_be_bytes(*start) == own && total_len(payload) <= max;
+        let matches = self.begins(payload.first()?, direction) && total_len(payload) <= max;
         matches.then_some(self)
     }
 
@@ -75,30 +79,83 @@ impl Plain {
         message: &mut Segments,
         receiver: &Receiver,
     ) -> Option<(Direction, Self)> {
+        let first = message.first()?;
+        let fixed = Fixed::peek(first)?;
+        let direction = first.get(FIXED_LEN..)?.first_chunk::<4>()?;
+        let direction = Direction::from_number(u32::from_be_bytes(*direction))?;
+        if fixed.version != rpcrdma_v2::VERSION || fixed.procedure != proc::MSG {
+            return None;
+        }
+        let lists_at = V2_HEADER - V2_LISTS;
+        Self::take_after::<V2_LISTS>(message, fixed, lists_at, direction, receiver)
+    }
+
+    /// Removes the header of a message and returns its direction and fields, if it is a plain header
+    /// of the working group's version 2 without a handle to invalidate, its XID and direction are
+    /// those of the RPC message (version-two-07, section 7.2), and `receiver` takes it. Otherwise
+    /// returns `None` and changes nothing.
+    pub(super) fn take_wg(
+        message: &mut Segments,
+        receiver: &Receiver,
+    ) -> Option<(Direction, Self)> {
+        let fixed = Fixed::peek(message.first()?)?;
+        if fixed.version != rpcrdma_v2_wg::VERSION {
+            return None;
+        }
+        match fixed.procedure {
+            header_type::CALL_INLINE => {
+                let direction = Direction::Call;
+                Self::take_after::<WG_CALL_LISTS>(message, fixed, FIXED_LEN, direction, receiver)
+            }
+            header_type::REPLY_INLINE => {
+                let direction = Direction::Reply;
+                Self::take_after::<WG_REPLY_LISTS>(message, fixed, FIXED_LEN, direction, receiver)
+            }
+            _ => None,
+        }
+    }
+
+    /// Removes a header that ends with `ZEROES` bytes behind the first `at`, and returns its direction
+    /// and fields, if these bytes are zero (empty lists, and no handle), the RPC message has this
+    /// direction and the XID of `fixed`, and `receiver` takes it.
+    #[inline]
+    fn take_after<const ZEROES: usize>(
+        message: &mut Segments,
+        fixed: Fixed,
+        at: usize,
+        direction: Direction,
+        receiver: &Receiver,
+    ) -> Option<(Direction, Self)> {
+        let header = at + ZEROES;
         let len = total_len(message);
         let first = message.first_mut()?;
-        let start = first.first_chunk::<V2_START>()?;
-        let word = |at: usize| {
-            u32::from_be_bytes([start[at], start[at + 1], start[at + 2], start[at + 3]])
-        };
-        let direction = Direction::from_number(word(16))?;
+        let (lists, rpc) = first.get(at..)?.split_first_chunk::<ZEROES>()?;
         let (taken, max) = match direction {
             Direction::Call => (receiver.takes_calls, receiver.max_call),
             Direction::Reply => (receiver.makes_calls, u64::MAX),
         };
-        let plain = word(4) == rpcrdma_v2::VERSION
-            && word(12) == proc::MSG
-            && start[20..V2_HEADER] == [0; 12]
-            && word(V2_HEADER) == word(0)
-            && word(V2_HEADER + 4) == word(16)
+        let plain = Self {
+            xid: fixed.xid,
+            credits: fixed.credits,
+        };
+        let is_plain = *lists == [0; ZEROES]
+            && plain.begins(rpc, direction)
             && taken
-            && len - V2_HEADER as u64 <= max;
-        let (xid, credits) = (word(0), word(8));
-        if !plain {
+            // The first piece holds the header, so `len` is no less.
+            && len - header as u64 <= max;
+        if !is_plain {
             return None;
         }
-        first.advance(V2_HEADER);
-        Some((direction, Self { xid, credits }))
+        first.advance(header);
+        Some((direction, plain))
+    }
+
+    /// Returns whether an RPC message begins with this XID and direction.
+    #[inline]
+    fn begins(self, rpc: &[u8], direction: Direction) -> bool {
+        let own = u64::from(self.xid) << 32 | u64::from(direction.number());
+        let start = rpc.first_chunk::<8>();
+        start.is_some_and(|start| u64::from_be_bytes(*start) == own)
     }
 }
 
@@ -111,12 +168,24 @@ mod tests {
     use rpcrdma_v2::{Body, Header};
 
     use super::*;
-    use crate::dialect::{Dialect, VersionOne, VersionTwo};
+    use crate::dialect::{Dialect, VersionOne, VersionTwo, VersionTwoWg};
 
     fn encode(dialect: &dyn Dialect, direction: Direction, plain: Plain) -> Bytes {
         let mut out = BytesMut::new();
         dialect.encode_plain(&mut out, direction, plain);
         out.freeze()
+    }
+
+    fn wg_body(direction: Direction) -> rpcrdma_v2_wg::Body {
+        let (external, chunks) = (false, Chunks::default());
+        match direction {
+            Direction::Call => rpcrdma_v2_wg::Body::Call {
+                external,
+                inv_handle: 0,
+                chunks,
+            },
+            Direction::Reply => rpcrdma_v2_wg::Body::Reply { external, chunks },
+        }
     }
 
     fn rpc(xid: u32, direction: Direction, len: u8) -> Bytes {
@@ -146,8 +215,10 @@ mod tests {
             };
             let body = Body::Msg(direction, Chunks::default());
             let two = Header { xid, credits, body };
+            let wg = rpcrdma_v2_wg::Header { xid, credit: credits, body: wg_body(direction) };
             encode(&VersionOne, direction, plain) == one.encode()
                 && encode(&VersionTwo, direction, plain) == two.encode()
+                && encode(&VersionTwoWg, direction, plain) == wg.encode()
         }
 
         fn encoded_headers_are_recognized(xid: u32, credits: u32, len: u8, short: bool) -> bool {
@@ -159,18 +230,24 @@ mod tests {
                 Segments::from_iter([[header, rpc.clone()].concat().into()])
             };
             let (mut one, mut two) = (message(&VersionOne), message(&VersionTwo));
-            let whole = (one.clone(), two.clone());
+            let mut wg = message(&VersionTwoWg);
+            let whole = (one.clone(), two.clone(), wg.clone());
             let taken = Plain::take_from(&mut one, 1, max);
             let taken_v2 = Plain::take_v2(&mut two, &receiver(max));
+            let taken_wg = Plain::take_wg(&mut wg, &receiver(max));
             let matching = plain.matching(direction, &Segments::from_iter([rpc.clone()]), max);
             matching == (!short).then_some(plain)
                 && match short {
-                    true => taken.is_none() && taken_v2.is_none() && (one, two) == whole,
+                    true => {
+                        (taken, taken_v2, taken_wg) == (None, None, None) && (one, two, wg) == whole
+                    }
                     false => {
                         taken == Some(plain)
                             && taken_v2 == Some((direction, plain))
+                            && taken_wg == taken_v2
                             && one.concat() == rpc
                             && two.concat() == rpc
+                            && wg.concat() == rpc
                     }
                 }
         }
@@ -211,6 +288,31 @@ mod tests {
                 && direction == Direction::Call
                 && message[0] == whole[payload_at..]
         }
+
+        /// Words that are not those of a plain header are left to the decoder of the working group's version 2.
+        fn nothing_else_is_recognized_in_the_working_groups_version(
+            words: Vec<u8>,
+            reply: bool,
+            at: u8,
+            value: u32
+        ) -> bool {
+            let direction = if reply { Direction::Reply } else { Direction::Call };
+            let header = encode(&VersionTwoWg, direction, Plain { xid: 9, credits: 5 });
+            let mut room = BytesMut::from(header);
+            put_words(&mut room, [9, direction.number()]);
+            let at = usize::from(at) % (room.len() / 4) * 4;
+            room[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            room.extend_from_slice(&words);
+            let whole = room.freeze();
+            let mut message = Segments::from_iter([whole.clone()]);
+            let receiver = Receiver { makes_calls: true, ..receiver(u64::MAX) };
+            let Some((direction, plain)) = Plain::take_wg(&mut message, &receiver) else {
+                return message[0] == whole;
+            };
+            let (header, payload_at) = rpcrdma_v2_wg::Header::decode(&whole).unwrap();
+            (header.xid, header.credit, header.body) == (plain.xid, plain.credits, wg_body(direction))
+                && message[0] == whole[payload_at..]
+        }
     }
 
     #[test]
@@ -229,6 +331,10 @@ mod tests {
                 ..receiver(u64::MAX)
             };
             let found = Plain::take_v2(&mut message, &receiver);
+            assert_eq!(found.is_some(), plain, "{xid} {inside} {takes_calls}");
+            let header = encode(&VersionTwoWg, Direction::Call, Plain { xid: 7, credits: 3 });
+            let mut message = Segments::from_iter([[header, rpc(xid, inside, 0)].concat().into()]);
+            let found = Plain::take_wg(&mut message, &receiver);
             assert_eq!(found.is_some(), plain, "{xid} {inside} {takes_calls}");
             let payload = Segments::from_iter([rpc(xid, inside, 0)]);
             let found = Plain { xid: 7, credits: 3 }.matching(Direction::Call, &payload, u64::MAX);

@@ -299,6 +299,19 @@ fn prefix(message: &Segments) -> Option<Prefix> {
     }
 }
 
+/// Returns what extensions may know of a plain message.
+fn heard_plain(direction: Direction, plain: Plain) -> Heard {
+    Heard {
+        xid: plain.xid,
+        direction,
+        credits: plain.credits,
+        kind: Kind::Base(match direction {
+            Direction::Call => header_type::CALL_INLINE,
+            Direction::Reply => header_type::REPLY_INLINE,
+        }),
+    }
+}
+
 /// Returns what extensions may know of a message. One whose header type does not tell the direction
 /// counts as a call.
 fn heard(prefix: Prefix, direction: Option<Direction>) -> Heard {

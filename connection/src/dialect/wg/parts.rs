@@ -56,6 +56,16 @@ impl WgSession {
         of_base.or_else(of_extension)
     }
 
+    /// Returns whether the connection has begun, no message in several parts and no exchange of
+    /// properties is incomplete, and no further parts of a refused message are expected. Then no rule
+    /// of this module concerns a message in one part.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.extensions.has_begun()
+            && self.part_in_progress().is_none()
+            && !self.base.exchange_is_incomplete()
+            && self.refused.is_empty()
+    }
+
     /// Returns whether a message of the base protocol, which is this part, may arrive now as far as
     /// extensions and properties are concerned.
     pub(super) fn base_part_may_arrive(&self, part: Part) -> bool {

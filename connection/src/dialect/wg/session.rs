@@ -13,16 +13,25 @@ use rpcrdma_v2_wg::{
 };
 
 use super::super::{
-    Dialect, Incoming, Modes, Receiver, ReplyBody, ReplyHeader, Session, incoming_of_extension,
+    Dialect, Incoming, Modes, Plain, Receiver, ReplyBody, ReplyHeader, Session, incoming_of_extension,
     pieces,
 };
 use super::errors::{as_announced, bad_message, error_body, peer_error, refuse};
 use super::parts::Part;
 use super::receive::{limit_to_announced, refuse_unwanted_direction, rpc_message};
-use super::{VersionTwoWg, WgSession, heard, prefix};
+use super::{VersionTwoWg, WgSession, heard, heard_plain, prefix};
 
 impl Session for WgSession {
     fn decode(&mut self, mut message: Segments, receiver: &Receiver) -> Incoming {
+        // Most messages are plain, and between messages the header alone decides about these.
+        if self.is_between_messages()
+            && let Some((direction, plain)) = Plain::take_wg(&mut message, receiver)
+        {
+            if self.extensions.are_observed() {
+                self.extensions.heard(&heard_plain(direction, plain));
+            }
+            return Incoming::Plain(direction, plain, message);
+        }
         let prefix = prefix(&message).filter(|prefix| prefix.version == VERSION);
         self.begin_with(prefix);
         if let Some(prefix) = prefix
