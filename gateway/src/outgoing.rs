@@ -24,6 +24,8 @@ pub struct Origin {
     /// Whether the client has come by RDMA. Its port says nothing then: Linux's server takes all RDMA
     /// connections as from a reserved port.
     pub is_rdma: bool,
+    /// Whether a reserved port may be tried for it ([`RelayOptions::reserved_ports`](crate::RelayOptions::reserved_ports)).
+    pub may_reserve: bool,
 }
 
 impl Origin {
@@ -31,7 +33,7 @@ impl Origin {
     /// A client over TCP that has none itself does not get one: the server would trust it like the kernel
     /// of its host.
     fn is_trusted(&self) -> bool {
-        self.is_rdma || self.address.port() < FIRST_UNRESERVED
+        self.may_reserve && (self.is_rdma || self.address.port() < FIRST_UNRESERVED)
     }
 }
 
@@ -169,6 +171,7 @@ mod tests {
         Origin {
             address: ([127, 0, 0, 1], port).into(),
             is_rdma,
+            may_reserve: true,
         }
     }
 
@@ -182,5 +185,10 @@ mod tests {
         let over_rdma = tried(40_000, true);
         assert_eq!(over_rdma.len(), RESERVED.len());
         assert!(over_rdma.iter().all(|port| *port < FIRST_UNRESERVED));
+        let without = Origin {
+            may_reserve: false,
+            ..origin(40_000, true)
+        };
+        assert_eq!(ports(without, 7).count(), 0);
     }
 }

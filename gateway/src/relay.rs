@@ -55,6 +55,9 @@ pub struct RelayOptions {
     /// The time after its last call in which a client is not replaced by one from its own host: otherwise one
     /// that wants more connections than there can be would close its own in turn.
     pub fresh: Duration,
+    /// Whether connections to a server over TCP come from reserved ports where clients may have these: a server
+    /// can ask for that. Without the permission to bind such ports, each attempt is a warning.
+    pub reserved_ports: bool,
     /// The observer of calls, at both connections of each pair.
     pub trace: Option<Trace>,
 }
@@ -71,6 +74,7 @@ impl RelayOptions {
             max_backward: 256,
             max_pairs: usize::MAX,
             fresh: Duration::from_millis(500),
+            reserved_ports: true,
             trace: None,
         }
     }

@@ -31,7 +31,11 @@ impl Relay {
             let account = transport.pool(conn).account().cloned();
             (account, transport.is_rdma(), transport.carrier(conn))
         };
-        let origin = Origin { address, is_rdma };
+        let origin = Origin {
+            address,
+            is_rdma,
+            may_reserve: self.options.reserved_ports,
+        };
         let ends = match carrier {
             Carrier::Tcp { local, peer } if !is_rdma => Some((local, peer)),
             _ => None,
