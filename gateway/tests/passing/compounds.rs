@@ -15,7 +15,7 @@ enum Op {
 
 use Op::{Read, Write};
 
-fn opaque(out: &mut Vec<u8>, len: usize, from: u32) {
+pub(crate) fn opaque(out: &mut Vec<u8>, len: usize, from: u32) {
     out.extend((len as u32).to_be_bytes());
     out.extend((0..len).map(|n| (n as u32).wrapping_mul(from) as u8));
     out.resize(out.len().next_multiple_of(4), 0);

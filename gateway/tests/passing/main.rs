@@ -4,6 +4,7 @@
 mod compounds;
 mod listeners;
 mod nfs;
+mod round_trips;
 mod support;
 mod traced;
 
@@ -38,8 +39,13 @@ struct Ends {
 }
 
 fn ends(between: Over) -> Ends {
+    ends_apart(between, Duration::ZERO)
+}
+
+/// The same with a delay in each direction between two gateways.
+fn ends_apart(between: Over, delay: Duration) -> Ends {
     let (listener, address) = listener();
-    let chain = Chain::of(between, address);
+    let chain = Chain::delayed(between, address, delay);
     let mut client = Raw::connect(chain.address());
     // The version between the gateways is found with the first call.
     client.send(&call(1, 0));

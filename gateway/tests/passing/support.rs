@@ -9,7 +9,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use iwarp::{Iwarp, Options};
-use rdma::{Counters, Pool};
+use rdma::middleware::{Linked, Shaper};
+use rdma::{Counters, Device, Pool};
 use rpc_transport::rdma::{
     CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions, Version,
     Versions,
@@ -73,8 +74,12 @@ pub(crate) struct Gateway {
     thread: JoinHandle<Rest>,
 }
 
-fn device(pool: &Pool) -> Box<Iwarp> {
-    Box::new(Iwarp::new(Options::default(), pool.clone()).unwrap())
+fn device(pool: &Pool, delay: Duration) -> Box<dyn Device> {
+    let device = Iwarp::new(Options::default(), pool.clone()).unwrap();
+    match delay.is_zero() {
+        true => Box::new(device),
+        false => Box::new(Linked::new(device, Shaper::new(delay, None))),
+    }
 }
 
 impl Gateway {
@@ -84,6 +89,11 @@ impl Gateway {
     }
 
     pub(crate) fn start_with(from: Over, to: Over, options: RelayOptions) -> Self {
+        Self::start_delayed(from, to, options, Duration::ZERO)
+    }
+
+    /// Starts a gateway whose RDMA devices delay what they send.
+    fn start_delayed(from: Over, to: Over, options: RelayOptions, delay: Duration) -> Self {
         let stop = Stop::new();
         let stopped = stop.clone();
         let (tell, told) = mpsc::channel();
@@ -103,7 +113,7 @@ impl Gateway {
                         ..RdmaClientOptions::new(protocols)
                     };
                     options.common.callbacks = CALLBACKS;
-                    Rc::new(RefCell::new(RdmaClient::new(device(&pool), options)))
+                    Rc::new(RefCell::new(RdmaClient::new(device(&pool, delay), options)))
                 }
             };
             let counters: Box<dyn Fn() -> Counters>;
@@ -126,7 +136,7 @@ impl Gateway {
                         ..RdmaServerOptions::new(protocols)
                     };
                     options.common.callbacks = CALLBACKS;
-                    let mut port = RdmaServer::new(device(&pool), options);
+                    let mut port = RdmaServer::new(device(&pool, delay), options);
                     let address = port.listen(local()).unwrap();
                     let port = Rc::new(RefCell::new(port));
                     let kept = Rc::clone(&port);
@@ -174,11 +184,18 @@ pub(crate) struct Chain(Vec<Gateway>);
 impl Chain {
     /// Two gateways between TCP and TCP, with `between` between them, or one if that is TCP.
     pub(crate) fn of(between: Over, server: SocketAddr) -> Self {
+        Self::delayed(between, server, Duration::ZERO)
+    }
+
+    /// The same with a delay in each direction between the two.
+    pub(crate) fn delayed(between: Over, server: SocketAddr, delay: Duration) -> Self {
+        let start =
+            |from, to, server| Gateway::start_delayed(from, to, RelayOptions::new(server), delay);
         if let Over::Tcp = between {
-            return Self(vec![Gateway::start(Over::Tcp, Over::Tcp, server)]);
+            return Self(vec![start(Over::Tcp, Over::Tcp, server)]);
         }
-        let last = Gateway::start(between, Over::Tcp, server);
-        let first = Gateway::start(Over::Tcp, between, last.address);
+        let last = start(between, Over::Tcp, server);
+        let first = start(Over::Tcp, between, last.address);
         Self(vec![first, last])
     }
 
@@ -203,6 +220,8 @@ pub(crate) struct Raw(pub(crate) TcpStream);
 impl Raw {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
+        // A record is two writes.
+        stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
@@ -217,6 +236,7 @@ impl Raw {
 
     pub(crate) fn accept(listener: &TcpListener) -> Self {
         let (stream, _) = listener.accept().unwrap();
+        stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
     }
