@@ -5,17 +5,18 @@
 mod support;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use rpcrdma_connection::Options;
 use rpcrdma_ext_wg_ddp::header_type::{CALL_PLACED, CALL_PLACED_MIDDLE, REPLY_PLACED};
-use rpcrdma_ext_wg_ddp::{CallPlaced, PlacedItem, PlacedMiddle, structure_value};
+use rpcrdma_ext_wg_ddp::{CallPlaced, PlacedItem, PlacedMiddle, ReplyPlaced, structure_value};
 use rpcrdma_extension::layout::BufferStructure;
 use rpcrdma_v2_wg::header_type::{
-    CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,
+    CALL_INLINE, CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, REPLY_INLINE, REPLY_MIDDLE,
 };
 use rpcrdma_v2_wg::{
     Body, Chunks, Direction, ErrorBody, Prefix, Properties, Property, ReadSegment, Segment,
     WriteChunk, property_id,
 };
-use support::{WgPeer, bytes, data, inline_call, message, open, reply};
+use support::{WgPeer, bytes, data, inline_call, message, open, reply, room};
 
 const RECEIVE_SIZE: u32 = 66560;
 /// Where the target of a receive begins.
@@ -24,12 +25,14 @@ const TARGET: usize = 1024;
 const POSITION: u32 = 20;
 const PAYLOAD: u32 = 24;
 
+fn placing(options: &mut Options) {
+    options.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
+}
+
 /// Returns a server that places results and takes placed calls. Its client sends messages of up to
 /// `send_size` bytes, and wants results of 512 bytes placed.
 fn server(send_size: u32) -> WgPeer {
-    let mut peer = WgPeer::listening(|server| {
-        server.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap())
-    });
+    let mut peer = WgPeer::listening(placing);
     let word = |id, value: u32| Property {
         id,
         value: Bytes::copy_from_slice(&value.to_be_bytes()),
@@ -258,10 +261,72 @@ fn read_chunks_beside_placed_items_are_refused() {
     assert!(peer.end.reads.is_empty() && peer.end.delivered.is_empty());
 }
 
+/// Refuses the properties of the end, which are its first message.
+fn refuse_properties(peer: &mut WgPeer) {
+    let first = Prefix::peek(&peer.end.sent[0].0).unwrap();
+    assert_eq!(first.header_type, CONNPROP_FINAL);
+    peer.send_error(first.xid, ErrorBody::BadPropertyValue);
+}
+
+/// The peer applies nothing of a message that it refuses (version-two-07, section 7.2.2). It would look for placed items by
+/// the default of the Maximum Send Size, in which no target is usable.
+#[test]
+fn an_end_whose_properties_were_refused_places_no_arguments() {
+    let announced = WgPeer::announced_by_server(placing);
+    for (refused, expected) in [(false, CALL_PLACED), (true, CALL_INLINE)] {
+        let mut peer = WgPeer::client_announced(&announced, placing);
+        if refused {
+            refuse_properties(&mut peer);
+        }
+        let before = peer.end.sent.len();
+        let call = message(1, 1, &[data(1, 8192)]);
+        peer.end.call(call, &room(1, &[]));
+        peer.end.run();
+        let sent = Prefix::peek(&peer.end.sent[before].0).unwrap();
+        assert_eq!(sent.header_type, expected, "refused: {refused}");
+    }
+}
+
+/// The same at a server, which hears of the error although it makes no calls.
+#[test]
+fn an_end_whose_properties_were_refused_places_no_results() {
+    let mut peer = server(RECEIVE_SIZE);
+    refuse_properties(&mut peer);
+    assert_eq!(returned_by(peer, &[8192], &[]), (false, 0));
+}
+
+/// A placed reply to an end that takes none is not answered, as an error has no direction: its XID may be
+/// that of a call of the sender. It fails its call, if there is one.
+#[test]
+fn a_placed_reply_to_an_end_that_takes_none_fails_its_call() {
+    let answer = bytes(&reply(7, 1, &[]));
+    let last = ReplyPlaced {
+        writes: vec![],
+        items: Default::default(),
+        payload: answer.len() as u32,
+    };
+    let last = last.encode();
+    let mut peer = server(RECEIVE_SIZE);
+    send(&mut peer, 7, REPLY_PLACED, &last, &answer, &[]);
+    assert_eq!(peer.errors(), []);
+    let announced = WgPeer::announced_by_server(placing);
+    let mut peer = WgPeer::client_announced(&announced, |client| {
+        client.protocols = rpcrdma_protocols::standard(&"ddp:send".parse().unwrap());
+    });
+    peer.end.call(message(7, 1, &[]), &room(1, &[]));
+    assert_eq!(peer.take().len(), 1);
+    send(&mut peer, 7, REPLY_PLACED, &last, &answer, &[]);
+    assert!(matches!(peer.end.finished[..], [(7, Err(_))]));
+    assert_eq!(peer.errors(), []);
+}
+
 /// Returns whether results of these lengths were placed, and how many were written, for a call with
 /// this write list.
 fn returned(lengths: &[usize], writes: &[u32]) -> (bool, usize) {
-    let mut peer = server(RECEIVE_SIZE);
+    returned_by(server(RECEIVE_SIZE), lengths, writes)
+}
+
+fn returned_by(mut peer: WgPeer, lengths: &[usize], writes: &[u32]) -> (bool, usize) {
     let segment = |length| Segment {
         handle: 5,
         length,
@@ -296,7 +361,7 @@ type Case = (&'static [usize], &'static [u32], (bool, usize));
 
 #[test]
 fn results_are_placed_unless_the_write_list_says_otherwise() {
-    let cases: [Case; 10] = [
+    let cases: [Case; 12] = [
         // No write chunk. Up to 2 KiB of results go inline, where that is possible.
         (&[2049], &[], (true, 0)),
         (&[2048], &[], (false, 0)),
@@ -311,6 +376,9 @@ fn results_are_placed_unless_the_write_list_says_otherwise() {
         (&[512, 60000], &[512], (false, 1)),
         // One that no result of the reply matches has no effect.
         (&[8192], &[0, 8192], (false, 0)),
+        // A result of zero octets uses none, empty or not.
+        (&[0, 8192], &[0], (false, 0)),
+        (&[0, 8192], &[8192, 8192], (false, 1)),
     ];
     let wrong = cases
         .iter()

@@ -81,6 +81,9 @@ pub struct Placement {
     /// The transfer mode of the last reply, until the peer announces something.
     pub(crate) last_reply: Option<LastReply>,
     incoming: Option<Group>,
+    /// Whether the peer has refused properties of this end. It then numbers targets by a Maximum Send Size
+    /// that this end does not know, so that nothing can be placed.
+    pub(crate) properties_refused: bool,
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
     pub(crate) calls_refused: bool,
@@ -102,6 +105,7 @@ impl Placement {
             announced: 0,
             last_reply: None,
             incoming: None,
+            properties_refused: false,
             calls_refused: false,
             replies_refused: false,
         }
@@ -131,18 +135,20 @@ impl Placement {
 
     /// Returns whether this end may place the items of its calls in the peer's receives.
     pub(crate) fn places_calls(&self) -> bool {
-        self.config.send && self.peer.support.contains(Support::CALLS) && !self.calls_refused
+        let refused = self.calls_refused || self.properties_refused;
+        self.config.send && self.peer.support.contains(Support::CALLS) && !refused
     }
 
     /// Returns whether the peer places the results of this end's calls in this end's receives.
     pub(crate) fn has_results_placed(&self) -> bool {
-        self.smallest_result() != NO_RESULTS && self.peer.support.contains(Support::RESULTS)
+        let wanted = self.smallest_result() != NO_RESULTS && !self.properties_refused;
+        wanted && self.peer.support.contains(Support::RESULTS)
     }
 
     /// Returns whether this end places the results of the peer's calls in the peer's receives.
     pub(crate) fn places_results(&self) -> bool {
         let wanted = self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some();
-        self.config.takes_calls && self.config.send && wanted
+        self.config.takes_calls && self.config.send && wanted && !self.properties_refused
     }
 
     /// Returns whether the peer may place the items of its calls in this end's receives. Whether it
@@ -388,6 +394,13 @@ impl Extension for Placement {
         out.limits_changed();
     }
 
+    fn own_properties_refused(&mut self, out: &mut Outbox<'_>) {
+        self.properties_refused = true;
+        self.announced += 1;
+        self.last_reply = None;
+        out.limits_changed();
+    }
+
     fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
         let why_not = agreed.peer_unknown();
         let why_not = why_not.unwrap_or(FeatureReason::NotAnnounced);
@@ -396,6 +409,7 @@ impl Extension for Placement {
             Side::Server => (self.places_results(), self.has_calls_placed()),
         };
         let why_not_there = match side {
+            _ if self.properties_refused => FeatureReason::Peer,
             Side::Client if self.calls_refused => FeatureReason::Peer,
             _ => why_not,
         };

@@ -105,8 +105,8 @@ impl TransferMode for Placement {
         chunks: &Chunks,
     ) -> Result<Transmissions, NotTransferred> {
         let plan = plan.of::<CallPlan>()?;
-        if plan.arranged.is_some() && self.calls_refused {
-            let reason = "the peer has refused placed calls meanwhile";
+        if plan.arranged.is_some() && !self.places_calls() {
+            let reason = "the peer has refused placed calls meanwhile, or properties of this end";
             return Err(NotTransferred(reason.to_owned()));
         }
         let Some(arranged) = &plan.arranged else {

@@ -243,6 +243,12 @@ pub trait Extension: Any + fmt::Debug + Send {
         true
     }
 
+    /// Called when the peer refused a message with properties of this end. It has applied none of that
+    /// message, and its error does not say which of several messages that was.
+    fn own_properties_refused(&mut self, out: &mut Outbox<'_>) {
+        let _ = out;
+    }
+
     /// Called when another extension announced a property of the peer, either at the start or
     /// because the property changed.
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {

@@ -279,6 +279,11 @@ impl Extensions {
         about
     }
 
+    /// Reports that the peer refused a message with properties of this end.
+    pub fn own_properties_refused(&mut self) {
+        self.for_each_extension(|extension, out| extension.own_properties_refused(out));
+    }
+
     /// Shows a message to all extensions but its owner.
     fn show_to_others(&mut self, heard: &Heard, owner: Option<usize>) {
         if !self.observed {

@@ -47,15 +47,15 @@ impl Session for WgSession {
         let is_error = matches!(header.body, Body::Error(_));
         if self.extensions.are_observed()
             && let Some(prefix) = prefix
-            // `Extensions::failed` shows an error about a message of this end, if its code is known.
-            && !(is_error && receiver.makes_calls)
+            // `Extensions::failed` shows an error, if its code is known.
+            && !is_error
         {
             self.extensions.heard(&heard(prefix, direction));
         }
         match header.body {
             Body::Grant => return Incoming::Handled(Direction::Call, None),
-            Body::Error(error) if receiver.makes_calls => {
-                return self.error_received(xid, header.credit, error);
+            Body::Error(error) => {
+                return self.error_received(xid, header.credit, error, receiver);
             }
             Body::Properties { last, properties } => {
                 return self.properties_received(xid, last, properties);
@@ -70,9 +70,7 @@ impl Session for WgSession {
         {
             return refused;
         }
-        if !is_error
-            && let Err(refusal) = self.check_may_arrive(Some(Owner::Base), direction, xid, part)
-        {
+        if let Err(refusal) = self.check_may_arrive(Some(Owner::Base), direction, xid, part) {
             return refuse(direction.unwrap_or(Direction::Call), xid, refusal);
         }
         if let Some(refused) = refuse_unwanted_direction(direction, xid, receiver) {
@@ -289,7 +287,7 @@ impl WgSession {
         match done {
             // An error has no direction, and could be taken for one about a call of the peer
             // (drafts/errata-07.md, 54).
-            Err(refusal @ (Refusal::Malformed(_) | Refusal::Answer(..)))
+            Err(refusal @ (Refusal::Malformed(_) | Refusal::Unsupported | Refusal::Answer(..)))
                 if known == Some(Direction::Reply) =>
             {
                 let reason = refusal.to_string();
@@ -382,8 +380,15 @@ impl WgSession {
         bad_message(Direction::Call, answer, error)
     }
 
-    /// Handles an error: one about a message of an extension or about properties, or about a call.
-    fn error_received(&mut self, xid: u32, credits: u32, error: ErrorBody) -> Incoming {
+    /// Handles an error: one about a message of an extension or about properties, or about a call. An end
+    /// that makes no calls has sent properties as well.
+    fn error_received(
+        &mut self,
+        xid: u32,
+        credits: u32,
+        error: ErrorBody,
+        receiver: &Receiver,
+    ) -> Incoming {
         // Section 7: a code that is not known is ignored, with its message.
         let Some(peer_error) = peer_error(error) else {
             return bad_message(Direction::Reply, None, error);
@@ -395,6 +400,10 @@ impl WgSession {
             kind: Kind::Base(header_type::ERROR),
         };
         match self.extensions.failed(&heard, peer_error) {
+            ErrorAbout::Call if !receiver.makes_calls => {
+                let reason = "an error to an end that makes no calls";
+                bad_message(Direction::Reply, None, reason)
+            }
             ErrorAbout::Call => Incoming::Reply(ReplyHeader {
                 xid,
                 granted: credits,
@@ -405,6 +414,7 @@ impl WgSession {
             ErrorAbout::Version => {
                 // The peer assumes the defaults for this end then, which this end can meet.
                 rpcrdma_host::limited!(warn, xid, %error, "the peer did not take the properties of this end");
+                self.extensions.own_properties_refused();
                 Incoming::Handled(Direction::Reply, None)
             }
         }
