@@ -5,7 +5,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+use hdrhistogram::serialization::{Deserializer, Serializer, V2DeflateSerializer};
 
 /// The maximum recorded time: a minute, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -129,6 +129,26 @@ impl Latency {
     }
 }
 
+/// Returns the duration in microseconds, for each `n` of `one_in`, that all but one of `n` durations do not
+/// exceed. `encoded` is what [`Latency::encoded`] returns. An `n` that fewer than `beyond` durations
+/// exceed is left out; so is everything if the text is no histogram.
+pub(crate) fn exceeded_by_one_in(encoded: &str, one_in: &[u32], beyond: u64) -> Vec<(f64, f64)> {
+    let read = |bytes: Vec<u8>| Deserializer::new().deserialize(&mut &bytes[..]).ok();
+    let Some(nanos): Option<Histogram<u64>> = STANDARD.decode(encoded).ok().and_then(read) else {
+        return Vec::new();
+    };
+    let known = one_in
+        .iter()
+        .filter(|&&n| nanos.len() >= beyond.saturating_mul(n.into()));
+    known
+        .map(|&n| {
+            let n = f64::from(n);
+            let nanos = nanos.value_at_quantile(1.0 - 1.0 / n);
+            (n, nanos as f64 / 1e3)
+        })
+        .collect()
+}
+
 /// Returns the median: the middle value, or the mean of the two middle ones.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     if values.is_empty() {
@@ -208,13 +228,31 @@ mod tests {
     fn the_encoded_histogram_is_read_with_every_value() {
         let latency = filled((1..=1000).chain([40_000]));
         let bytes = STANDARD.decode(latency.encoded().unwrap()).unwrap();
-        let mut reader = hdrhistogram::serialization::Deserializer::new();
+        let mut reader = Deserializer::new();
         let read: Histogram<u64> = reader.deserialize(&mut &bytes[..]).unwrap();
         assert_eq!(read, latency.nanos);
         assert_eq!(read.len(), 1001);
         let p999 = read.value_at_percentile(99.9) as f64 / 1e3;
         assert!((p999 - latency.p999_us().unwrap()).abs() < 1.0, "{p999}");
         assert_eq!(Latency::new().encoded(), None);
+    }
+
+    #[test]
+    fn the_tail_is_read_as_far_as_there_are_durations_enough() {
+        let encoded = filled(1..=1000).encoded().unwrap();
+        let tail = |beyond| exceeded_by_one_in(&encoded, &[1, 2, 10, 100, 1000], beyond);
+        let rounded: Vec<_> = tail(10)
+            .into_iter()
+            .map(|(n, us)| (n, us.round()))
+            .collect();
+        // The resolution is one of a thousand.
+        assert_eq!(
+            rounded,
+            [(1.0, 1.0), (2.0, 500.0), (10.0, 900.0), (100.0, 990.0)]
+        );
+        assert_eq!(tail(1).len(), 5);
+        assert!(exceeded_by_one_in("no histogram", &[2], 1).is_empty());
+        assert!(exceeded_by_one_in("AAAA", &[2], 1).is_empty());
     }
 
     #[test]

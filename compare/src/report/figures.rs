@@ -5,6 +5,7 @@ use rpcrdma_setup::units::show_size;
 use super::bars::{BarChart, Panel};
 use super::figure::Figure;
 use super::lines::{Line, LineChart};
+use crate::latency::exceeded_by_one_in;
 use crate::rows::{Mode, Row};
 
 /// The size of the READ and WRITE that represents short ones, bytes.
@@ -17,6 +18,11 @@ const PARTS: [(&str, usize); 5] = [
     ("copies", 2),
     ("the rest", 0),
 ];
+
+/// The points of a distribution: the latency that one call in so many exceeds. The first is the least one.
+const ONE_IN: [u32; 8] = [1, 2, 4, 10, 20, 100, 1_000, 10_000];
+/// The minimum number of calls beyond a point of a distribution.
+const BEYOND: u64 = 10;
 
 /// The rows of one operation of one size.
 pub(crate) struct Group<'a> {
@@ -150,6 +156,40 @@ pub(crate) fn over_delay(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Fig
         out.push(chart.figure(["delay_us", "p50_us"]));
     }
     out
+}
+
+/// Draws the distribution of all latencies, which simulations have none of, up to where ten calls are left.
+pub(crate) fn distributions(groups: &[Group<'_>], palette: &Palette<'_>) -> Vec<Figure> {
+    let mut out = Vec::new();
+    for group in chosen(groups) {
+        let lines = lines(&group.rows, palette, |row| {
+            let encoded = row.histogram.as_deref();
+            encoded.map_or_else(Vec::new, |text| exceeded_by_one_in(text, &ONE_IN, BEYOND))
+        });
+        if lines.iter().all(|line| line.points.len() < 2) {
+            continue;
+        }
+        let chart = LineChart {
+            title: &format!("{}: distribution of latency", group.name()),
+            x_label: "part of the calls that take no longer",
+            y_label: "latency, µs, logarithmic",
+            word: Some(|one_in| percent(1.0 - 1.0 / one_in)),
+            lines,
+        };
+        out.push(chart.figure(["exceeded_by_one_in", "latency_us"]));
+    }
+    out
+}
+
+/// Formats a part of all calls. None is at the least latency.
+fn percent(part: f64) -> String {
+    if part <= 0.0 {
+        return "least".to_owned();
+    }
+    // As many digits as tell the parts of `ONE_IN` apart.
+    let text = format!("{:.2}", part * 100.0);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text} %")
 }
 
 /// Draws the composition of each latency, which is known in simulations only.

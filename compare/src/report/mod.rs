@@ -60,6 +60,7 @@ impl Report<'_> {
         let groups = figures::groups(self.rows);
         let mut all = figures::over_size(&groups, &palette);
         all.extend(figures::over_delay(&groups, &palette));
+        all.extend(figures::distributions(&groups, &palette));
         all.extend(figures::split(&groups));
         all.extend(figures::counts(&groups));
         all
@@ -101,6 +102,13 @@ impl Report<'_> {
             "Latency over link delay",
             "The slope is the number of round trips: each takes twice the delay.",
             &figures::over_delay(&groups, &palette),
+        );
+        section(
+            &mut out,
+            "Distribution",
+            "All calls of all rounds. Each point has at least ten calls beyond it. What else the machine did \
+             is in the tail, for all transfer modes alike, as these take turns.",
+            &figures::distributions(&groups, &palette),
         );
         section(
             &mut out,
@@ -508,6 +516,33 @@ mod tests {
         for rows in [vec![], vec![bare]] {
             assert!(page(&rows).ends_with("</html>\n"));
         }
+    }
+
+    #[test]
+    fn the_distribution_is_drawn_where_calls_were_timed() {
+        let mut latency = crate::latency::Latency::new();
+        for micros in 1..=1000 {
+            latency.record(std::time::Duration::from_micros(micros));
+        }
+        let mut row = sample();
+        row.histogram = latency.encoded();
+        let rows = [row];
+        let page = page(&rows);
+        assert!(page.contains("distribution of latency"));
+        // Its name, the latency and the part of the calls, when the mouse is over the point.
+        let marked = |text: &str| page.contains(&format!("{}, {text}", rows[0].conveyance));
+        assert!(
+            marked("500 at 50 %") && marked("900 at 90 %") && marked("990 at 99 %"),
+            "{page}"
+        );
+        assert!(!page.contains("at 99.9 %"), "one call is beyond it");
+        let figures = figures::distributions(&figures::groups(&rows), &Palette::of(&rows));
+        assert_eq!(figures.len(), 1);
+        assert!(
+            figures[0]
+                .tsv(&[])
+                .contains("transfer_mode\texceeded_by_one_in\tlatency_us\n")
+        );
     }
 
     #[test]
