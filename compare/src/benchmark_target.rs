@@ -10,6 +10,7 @@ use rpcrdma_programs::workload::{Prepared, Server, Workload};
 use rpcrdma_setup::access::{Access, Mounted};
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
+use serde::de::DeserializeOwned;
 
 use crate::child::ChildProcess;
 use crate::latency::Latency;
@@ -62,6 +63,8 @@ pub(crate) struct BenchTarget {
     /// The access to the server, and its address.
     way: (Access, NfsUrl),
     target: Target,
+    /// The gateways between client and server, if there are any.
+    gateways: Vec<ChildProcess>,
     server: ChildProcess,
 }
 
@@ -91,8 +94,16 @@ impl BenchTarget {
             mounted,
             way,
             target,
+            gateways: Vec::new(),
             server,
         })
+    }
+
+    /// Returns this target with the gateways that its client and its server are connected by. What they use counts as
+    /// the server's.
+    pub(crate) fn behind(mut self, gateways: Vec<ChildProcess>) -> Self {
+        self.gateways = gateways;
+        self
     }
 
     /// Returns a row with the costs per operation of this many operations, and no times.
@@ -149,12 +160,15 @@ impl BenchTarget {
         self.server.resume()
     }
 
-    /// Returns the usage counters of both processes.
+    /// Returns the usage counters of the client, and of the server with the gateways before it.
     ///
     /// # Errors
-    /// The server process has ended.
+    /// A process has ended.
     pub(crate) fn usage(&mut self) -> Result<Both, Failure> {
-        let server: Usage = self.server.ask(USAGE)?;
+        let mut server: Usage = self.server.ask(USAGE)?;
+        for gateway in &mut self.gateways {
+            server = server + gateway.ask(USAGE)?;
+        }
         let reached = &self.mounted.reached;
         let client = Usage {
             receive_memory: reached.receive_memory(),
@@ -165,6 +179,18 @@ impl BenchTarget {
             )
         };
         Ok(Both { client, server })
+    }
+
+    /// Asks the gateway that the client is connected to. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// The gateway's process has ended.
+    pub(crate) fn ask_gateway<T: DeserializeOwned>(
+        &mut self,
+        order: &str,
+    ) -> Result<Option<T>, Failure> {
+        let first = self.gateways.first_mut();
+        first.map(|gateway| gateway.ask(order)).transpose()
     }
 
     /// Returns the bytes of the RPC call and reply of one `op`.

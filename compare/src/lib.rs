@@ -48,6 +48,7 @@ mod depth;
 mod differences;
 mod environment;
 mod explain;
+mod gateway;
 mod greeting;
 mod interval;
 mod json;
@@ -57,6 +58,7 @@ mod least;
 mod measurement;
 mod network;
 mod options;
+mod orders;
 mod prediction;
 mod prepared;
 mod processor;
@@ -97,6 +99,7 @@ use rpcrdma_setup::{Context, Failure};
 use benchmark_target::Budget;
 use calibration::Calibration;
 pub use environment::Environment;
+pub use gateway::{GatewayComparison, GatewayRow, MeasuredGateways};
 pub use interval::Interval;
 pub use json::{rows_json, run_rows_json};
 pub use ladders::LadderFigure;
@@ -641,6 +644,7 @@ fn summary(setting: &Setting<'_>, device: &str) -> String {
         device,
         congestion: setting.congestion,
         trips: options.round_trips.then(delays),
+        ends: summary::ENDS,
     };
     let (protocols, load) = (summary::protocols(options), summary::load(options));
     format!("{protocols}, {load}; {}.", carried.describe())

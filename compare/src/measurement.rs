@@ -124,7 +124,7 @@ struct BaselineTally {
 
 /// Divides a round's share of the budget into slices. Returns their number and the budget of each.
 /// Slices do not increase a fixed number of calls.
-fn slices(share: Budget) -> (u32, Budget) {
+pub(crate) fn slices(share: Budget) -> (u32, Budget) {
     let most = (share.time.as_nanos() / SLICE.as_nanos())
         .try_into()
         .unwrap_or(SLICES);

@@ -20,11 +20,16 @@ pub(crate) const USAGE: &str = "usage";
 /// The request for the number of calls of each NFS procedure that have arrived.
 pub(crate) const PROCEDURES: &str = "procedures";
 
+/// The request for the round trips of all calls that a gateway has passed on, by count. It ends counting.
+pub(crate) const TRIPS: &str = "trips";
+
 /// The task of a child process: its last argument, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     /// To serve.
     Serve(Served),
+    /// To pass messages on.
+    Relay(Relayed),
     /// To mount.
     Mount(Attach),
     /// To do a part of a preset of `--run` in the current directory.
@@ -82,6 +87,29 @@ impl Served {
             processor: None,
         }
     }
+}
+
+/// The end of a pair of gateways that listens by TCP, or that connects to the server by TCP. The other side of it is
+/// RPC-over-RDMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PairEnd {
+    /// The first gateway, which clients connect to.
+    First,
+    /// The last one, which connects to the server.
+    Last,
+}
+
+/// The gateway that a child process must be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Relayed {
+    /// The settings of the side with RPC-over-RDMA, and where to listen.
+    pub(crate) between: Served,
+    /// Which gateway of the pair it is.
+    pub(crate) end: PairEnd,
+    /// The next gateway, or the server.
+    pub(crate) to: SocketAddr,
+    /// Whether the first gateway counts the round trips of calls.
+    pub(crate) counts_trips: bool,
 }
 
 /// The mount that a process must provide.

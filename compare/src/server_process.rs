@@ -2,72 +2,40 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{self, BufRead};
 use std::net::{SocketAddr, TcpListener};
 use std::process;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use nfs_binding::fs::MemoryFs;
 use nfs_binding::proto::{NFS_PROGRAM, nfs};
 use nfs_binding::server::{Export, ExportOptions, HandleKey, NfsServer, Squash};
 use onc_rpc::Message;
-use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Versions};
+use rdma::Pool;
+use rpc_transport::rdma::{RdmaServer, RdmaServerOptions, Version, Versions};
 use rpc_transport::{
     ProgramVersions, ReducedArguments, Request, Server, ServerOptions, Service, ServiceOutcome,
-    Stop, TcpServer,
+    TcpServer,
 };
 use rpcrdma_programs::{Beside, Probe};
 use rpcrdma_setup::access::LinkOptions;
 use rpcrdma_setup::catalog::{Catalog, Tuning};
 use rpcrdma_setup::costs::CostsArg;
-use rpcrdma_setup::device::{DeviceChoice, Resources};
+use rpcrdma_setup::device::{AnyDevice, DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
 
+use crate::orders::{Control, Order, read_orders};
 use crate::processor;
-use crate::served::{Listening, PROCEDURES, Served, USAGE, answer, congestion};
+use crate::served::{Listening, Served, answer, congestion};
 use crate::tcp_baseline;
 use crate::usage::Usage;
-use crate::variant::Serves;
+use crate::variant::{Serves, Variant};
 
 /// The path of the in-memory export.
 const MEMORY_PATH: &str = "/memory";
 /// The maximum size of the in-memory file system, in bytes.
 const MEMORY: u64 = 1 << 30;
-
-/// A request of the parent process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    Usage,
-    Procedures,
-    End,
-}
-
-/// The state that the thread which reads requests shares with the one that serves. A request
-/// interrupts serving; the parent sends none before it has the answer to the previous one.
-#[derive(Clone, Default)]
-struct Control {
-    shared: Arc<Mutex<(Stop, Option<Order>)>>,
-}
-
-impl Control {
-    fn give(&self, order: Order) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.1 = Some(order);
-        shared.0.stop();
-    }
-
-    /// Returns the request that interrupted serving, and the handle by which the next one will
-    /// interrupt it.
-    fn take(&self) -> (Option<Order>, Stop) {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let order = shared.1.take();
-        shared.0 = Stop::new();
-        (order, shared.0.clone())
-    }
-}
 
 /// Runs the service that `args` describes until standard input ends, with the programs of
 /// the catalog's workloads.
@@ -75,9 +43,9 @@ impl Control {
 /// # Errors
 /// `args` are invalid, or the work fails.
 pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
-    let odd = |error: &dyn fmt::Display| Failure::Usage(format!("{}: {error}", args.serves));
     let serves = Serves::parse(catalog, &args.serves);
-    let serves = serves.ok_or_else(|| odd(&"nothing that can be served"))?;
+    let unknown = || Failure::Usage(format!("{}: nothing that can be served", args.serves));
+    let serves = serves.ok_or_else(unknown)?;
     if let Some(number) = args.processor {
         processor::pin(number)?;
     }
@@ -119,31 +87,7 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
     let mut server = Server::new(service, options).context("cannot start the server")?;
     let (address, usage): (SocketAddr, Box<dyn Fn(u64) -> Usage>) = match variant.version() {
         Some(version) => {
-            let device = link
-                .device(&DeviceChoice {
-                    name: args.device.parse().map_err(|error: String| odd(&error))?,
-                    registration: args
-                        .registration
-                        .parse()
-                        .map_err(|error: String| odd(&error))?,
-                    address: Some(args.listen),
-                    resources: Resources::default(),
-                    // The client's side shows the same bytes, so there is no capture here.
-                    ..DeviceChoice::default()
-                })?
-                .device;
-            let mut options = RdmaServerOptions {
-                versions: Versions::only(version),
-                ..RdmaServerOptions::new(rpcrdma_protocols::base())
-            };
-            let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
-            let costs = costs.map_err(|error| odd(&error))?;
-            let costs = CostsArg::load(costs.as_ref())?;
-            let tuning = Tuning::parse(catalog.clone(), &args.tuning)?;
-            variant.configure(&mut options.common, args.receives, &tuning);
-            tuning.settings.apply_to_server(&mut options);
-            let class = &device.attributes().costs;
-            options.common.costs = costs.or_of(class).model();
+            let (device, options) = rdma_parts(args, (variant, version), catalog, &link, None)?;
             let mut port = RdmaServer::new(device, options);
             let address = port.listen(any_port).context(what)?;
             let port = Rc::new(RefCell::new(port));
@@ -188,10 +132,50 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
         match order {
             Some(Order::Usage) => answer(&usage(server.system_calls()))?,
             Some(Order::Procedures) => answer(&*calls.borrow())?,
+            // Only gateways count them.
+            Some(Order::Trips) => answer(&())?,
             Some(Order::End) => return Ok(()),
             None => {}
         }
     }
+}
+
+/// Returns the device and the options of the responder that `args` describe, which speaks one version. `pool`: memory
+/// that other transports have as well, if it is an iwarp device.
+///
+/// # Errors
+/// A word of `args` is none of its option, or the device cannot be opened.
+pub(crate) fn rdma_parts(
+    args: &Served,
+    (variant, version): (Variant, Version),
+    catalog: &Catalog,
+    link: &LinkOptions,
+    pool: Option<Pool>,
+) -> Result<(AnyDevice, RdmaServerOptions), Failure> {
+    let odd = |error: String| Failure::Usage(format!("{}: {error}", args.serves));
+    let device = link
+        .device(&DeviceChoice {
+            name: args.device.parse().map_err(odd)?,
+            registration: args.registration.parse().map_err(odd)?,
+            address: Some(args.listen),
+            resources: Resources::default(),
+            pool,
+            // The client's side shows the same bytes, so there is no capture here.
+            ..DeviceChoice::default()
+        })?
+        .device;
+    let mut options = RdmaServerOptions {
+        versions: Versions::only(version),
+        ..RdmaServerOptions::new(rpcrdma_protocols::base())
+    };
+    let costs = args.costs.as_deref().map(CostsArg::parse).transpose();
+    let costs = CostsArg::load(costs.map_err(odd)?.as_ref())?;
+    let tuning = Tuning::parse(catalog.clone(), &args.tuning)?;
+    variant.configure(&mut options.common, args.receives, &tuning);
+    tuning.settings.apply_to_server(&mut options);
+    let class = &device.attributes().costs;
+    options.common.costs = costs.or_of(class).model();
+    Ok((device, options))
 }
 
 /// Returns a service for measurements: NFS with one in-memory file system of at most `limit` bytes,
@@ -259,17 +243,4 @@ impl<S: Service> Service for Counted<S> {
     fn has_changed(&self, prog: u32, vers: u32, proc: u32, results: &Message) -> bool {
         self.service.has_changed(prog, vers, proc, results)
     }
-}
-
-/// Passes requests to `give` until standard input ends, which also happens if the parent dies.
-fn read_orders(give: impl Fn(Order)) {
-    for line in io::stdin().lock().lines() {
-        match line.as_deref() {
-            Ok(USAGE) => give(Order::Usage),
-            Ok(PROCEDURES) => give(Order::Procedures),
-            Ok(other) => tracing::warn!(other, "unknown order"),
-            Err(_) => break,
-        }
-    }
-    give(Order::End);
 }

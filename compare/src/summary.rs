@@ -20,6 +20,8 @@ pub(crate) struct Carried<'a> {
     pub(crate) congestion: Option<&'a str>,
     /// The delays of the two links with which round trips are measured.
     pub(crate) trips: Option<[Duration; 2]>,
+    /// The ends of the link that a delay is added to, if no command makes it: [`ENDS`], or the gateways.
+    pub(crate) ends: &'a str,
 }
 
 impl Carried<'_> {
@@ -68,8 +70,8 @@ impl Carried<'_> {
     fn delays(&self) -> String {
         let options = self.options;
         let by = match &options.set_delay {
-            Some(_) => "made by the network (--set-delay)",
-            None => "slept by client and server above TCP",
+            Some(_) => "made by the network (--set-delay)".to_owned(),
+            None => format!("slept by {} above TCP", self.ends),
         };
         let rate = match options.rate {
             Some(_) => "",
@@ -189,6 +191,7 @@ mod tests {
             device: "iwarp",
             congestion: Some("cubic"),
             trips: trips.map(|delays| delays.map(Duration::from_millis)),
+            ends: ENDS,
         };
         carried.describe()
     }

@@ -155,7 +155,11 @@ pub(crate) fn start_targets(setting: &Setting<'_>) -> Result<Vec<BenchTarget>, F
     .collect()
 }
 
-fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure> {
+/// Starts a server for one transport or variant and connects to it.
+///
+/// # Errors
+/// The server does not start, or cannot be reached.
+pub(crate) fn bench(setting: &Setting<'_>, variant: Variant) -> Result<BenchTarget, Failure> {
     let &Setting {
         options,
         mode,

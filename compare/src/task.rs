@@ -4,6 +4,7 @@ use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::{Context, Failure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::gateway;
 use crate::run;
 use crate::served::Task;
 use crate::server_process::serve;
@@ -21,6 +22,7 @@ pub fn serve_child(task: &str, catalog: &Catalog) -> Result<(), Failure> {
         .context("cannot watch the parent process")?;
     match serde_json::from_str(task) {
         Ok(Task::Serve(served)) => serve(&served, catalog),
+        Ok(Task::Relay(relayed)) => gateway::serve_relay(&relayed, catalog),
         Ok(Task::Mount(attach)) => run::serve_mount(&attach, catalog),
         Ok(Task::Preset(preset, phase)) => run::perform(preset, phase),
         Err(error) => Err(Failure::Usage(format!("{task}: {error}"))),

@@ -29,7 +29,7 @@ const COUNT: u32 = 21;
 /// a disturbed one or two change neither ratio nor interval.
 const USUAL_COUNT: u32 = 45;
 /// The number of calls over one link before the other has its turn.
-const TURN: u32 = 3;
+pub(crate) const TURN: u32 = 3;
 /// The number of calls in a turn if a command changes the network's delay, which takes longer than
 /// some calls and disturbs those right after it.
 const LONG_TURN: u32 = 7;
@@ -189,13 +189,8 @@ pub(crate) fn measure(
             Some(own.zip(against).map(|(own, other)| own / other).collect())
         };
         for (index, (&variant, both)) in variants.iter().zip(latencies).enumerate() {
-            let error = error(&both, longer);
+            let (round_trips, round_trips_error) = found(&both, longer);
             let [short, long] = both;
-            let fast = |latency: &Latency| latency.percentile_us(UNDISTURBED);
-            let slope = fast(&short)
-                .zip(fast(&long))
-                .map(|(short, long)| slope(short, long, longer));
-            let (round_trips, round_trips_error) = known(slope, error);
             let delays = delays.map(|delay| delay.as_secs_f64() * 1e6);
             let points = delays.into_iter().zip([short.p50_us(), long.p50_us()]);
             let over_delay: Vec<OverDelay> = points
@@ -237,7 +232,7 @@ pub(crate) fn measure(
 
 /// Returns the minimum and maximum number of turns of `calls` calls. A number of calls that the
 /// user gave is rounded up to whole turns, and is [`COUNT`] at most.
-fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
+pub(crate) fn turns(asked: Option<u32>, calls: u32) -> (u32, u32) {
     match asked {
         Some(count) => {
             let turns = count.min(COUNT).div_ceil(calls);
@@ -264,6 +259,21 @@ fn turn(
         bench.pause()?;
     }
     Ok(())
+}
+
+/// Returns the round trips of an operation and their standard error, from its latencies over two links, of which the
+/// second one is longer by `longer` in each direction.
+pub(crate) fn found(both: &[Latency; 2], longer: Duration) -> (Option<f64>, Option<f64>) {
+    let [near, far] = both
+        .each_ref()
+        .map(|latency| latency.percentile_us(UNDISTURBED));
+    let slope = near.zip(far).map(|(near, far)| slope(near, far, longer));
+    known(slope, error(both, longer))
+}
+
+/// Returns whether an error of round trips is so small that measuring stops.
+pub(crate) fn is_exact(both: &[Latency; 2], longer: Duration) -> bool {
+    error(both, longer) < ERROR
 }
 
 /// Returns the number of round trips. The delay is longer by `longer` in each direction, so a round

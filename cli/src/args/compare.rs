@@ -10,7 +10,7 @@ use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedV
 use clap::{Arg, Args, ValueEnum};
 use nfs_binding::server::Network;
 use rdma::middleware::{Delay, ParseLinkError, Rate};
-use rpcrdma_compare::{OpName, Options, RunOptions, Variant};
+use rpcrdma_compare::{GatewayComparison, OpName, Options, RunOptions, Variant};
 use rpcrdma_host::CongestionControl;
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::catalog::{Catalog, Tuning};
@@ -211,6 +211,18 @@ pub(crate) struct CompareArgs {
     )]
     pub(crate) mount_options: Vec<String>,
 
+    /// Measure what two gateways between client and server cost (`rpcrdma gateway`), and what a version of
+    /// RPC-over-RDMA between them brings
+    ///
+    /// Client and server speak TCP; --via says what passes between the gateways. Each hop is measured alone
+    /// as well, and what all processes use for a call is set against the sum of the hops'. With --delay (1ms
+    /// by default) between the gateways, latency is set against TCP from client to server over the same
+    /// delay, and round trips are measured by the clock and counted. Without --via, --ops and --sizes: v1-inv,
+    /// v2, v2-ddp-cont, wg and wg-ddp; NULL, GETATTR, and READ and WRITE of 8 KiB and 1 MiB: somewhat more
+    /// than a minute. See docs/compare-gateway.md
+    #[arg(long)]
+    pub(crate) gateway: bool,
+
     /// Keep so many operations in flight on each connection, and print for each number latency and what
     /// both sides do for an operation: messages, interrupts, credits, registrations and so on. NULL, and
     /// READ and WRITE of 8 KiB and 1 MiB are measured unless --ops or --sizes says otherwise. Figures
@@ -233,12 +245,12 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) count: Option<u32>,
 
-    /// Time to spend on one figure [default: 500ms; 200ms with --full or a selection]
+    /// Time to spend on one figure [default: 500ms; 200ms with --full, --gateway or a selection]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) time: Option<Delay>,
 
     /// Delay of the link, each way. Without this, round trips are measured with 1ms and everything
-    /// else without delay
+    /// else without delay. With --gateway: between the gateways, where round trips are measured
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub(crate) delay: Delay,
 
@@ -364,6 +376,7 @@ impl CompareArgs {
         let selects = !(self.via.is_empty() && self.ops.is_empty() && self.sizes.is_empty());
         let receives = self.receives.as_ref().map_or(&[][..], |lengths| &lengths.0);
         let mut base = match self.full || selects || !receives.is_empty() {
+            _ if self.gateway => GatewayComparison::options(),
             true => Options::full(),
             false => Options::default(),
         };
@@ -374,7 +387,7 @@ impl CompareArgs {
         }
         let files = self.json.is_some() || self.html.is_some() || self.figures.is_some();
         Options {
-            full: base.full,
+            full: base.full || self.full,
             predict: base.predict || self.check_explain || files,
             device: self.device.clone(),
             registration: self.registration,
@@ -420,6 +433,29 @@ impl CompareArgs {
         self.tuning.variants(given(&self.via, default))
     }
 
+    /// Rejects options of output that `--gateway` does not have. [`GatewayComparison::new`] rejects others.
+    fn check_beside_gateway(&self) -> Result<(), Failure> {
+        let files = "leave it out; --json FILE writes the rows";
+        let of_pair = "`rpcrdma gateway` has it";
+        let without = "leave it out, or leave --gateway out";
+        let given = [
+            ("--run", self.run.is_some(), without),
+            ("--explain", self.explain, of_pair),
+            ("--capture", self.capture.capture.is_some(), of_pair),
+            ("--trace", self.trace.trace.is_some(), of_pair),
+            ("--html", self.html.is_some(), files),
+            ("--figures", self.figures.is_some(), files),
+            ("--reference", self.reference.is_some(), without),
+            ("--against", self.against.is_some(), without),
+        ];
+        match given.into_iter().find(|(_, given, _)| *given) {
+            Some((name, _, advice)) if self.gateway => Err(Failure::Usage(format!(
+                "{name}: not with --gateway: {advice}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Rejects options that have no effect: those of `--run` without it (clap does not, where another argument
     /// conflicts with `--run`), what is only in tables where none are printed, and sizes of operations that have
     /// none.
@@ -437,6 +473,7 @@ impl CompareArgs {
         {
             return Err(Failure::Usage(format!("{name}: only with --run")));
         }
+        self.check_beside_gateway()?;
         let in_tables = [
             ("--explain", self.explain),
             (

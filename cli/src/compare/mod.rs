@@ -1,5 +1,6 @@
 //! `compare`: prints what `rpcrdma_compare` measures, and writes it to files.
 
+mod gateway;
 mod outputs;
 mod runs;
 pub(crate) mod server;
@@ -45,6 +46,9 @@ pub(crate) fn run(args: &CompareArgs, catalog: &Catalog) -> Result<(), Failure> 
         server: server.transpose()?,
         ..args.options()
     };
+    if args.gateway {
+        return gateway::run(args, options);
+    }
     Comparison::new(options.clone())?;
     if options.device == DeviceName::Sim && args.capture.capture.is_some() {
         let text =

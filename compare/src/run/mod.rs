@@ -393,6 +393,7 @@ impl Runs {
             device: &options.device.to_string(),
             congestion,
             trips,
+            ends: summary::ENDS,
         };
         let mounted = match self.run.mount_options.as_str() {
             "" => String::new(),

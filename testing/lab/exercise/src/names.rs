@@ -7,9 +7,11 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{Access, access};
 
@@ -18,6 +20,8 @@ use crate::Failure;
 /// The number of entries of a directory that is removed while it is listed: more than a READDIR
 /// reply can hold.
 const MANY: usize = 500;
+/// The longest time until a client has removed a file for good that was unlinked while it was open.
+const REMOVED: Duration = Duration::from_secs(10);
 
 type Part = fn(&Path) -> Result<(), Failure>;
 
@@ -59,10 +63,21 @@ fn holds<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Res
     )))
 }
 
+/// Checks that a part has left nothing. Linux's NFS client removes an open file for good (`.nfs...`) when it has
+/// been closed, in the background.
 fn empty(folder: &Path) -> Result<(), Failure> {
-    let entries = fs::read_dir(folder).map_err(Failure::at("list", folder))?;
-    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-    holds("left over", names, Vec::new())
+    let until = Instant::now() + REMOVED;
+    loop {
+        let entries = fs::read_dir(folder).map_err(Failure::at("list", folder))?;
+        let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+        let in_background = names
+            .iter()
+            .all(|name| name.as_bytes().starts_with(b".nfs"));
+        if names.is_empty() || !in_background || Instant::now() > until {
+            return holds("left over", names, Vec::new());
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn put(path: &Path, text: &str) -> Result<(), Failure> {
