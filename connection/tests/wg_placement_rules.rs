@@ -295,8 +295,9 @@ fn an_end_whose_properties_were_refused_places_no_results() {
     assert_eq!(returned_by(peer, &[8192], &[]), (false, 0));
 }
 
-/// A placed reply to an end that takes none is not answered, as an error has no direction: its XID may be
-/// that of a call of the sender. It fails its call, if there is one.
+/// A placed reply to a requester that takes none is not answered, as an error has no direction: its XID may
+/// be that of a call of the sender. It fails its call. An end that makes no calls answers it like a type that
+/// it does not know (section 6.1 of version-two-07).
 #[test]
 fn a_placed_reply_to_an_end_that_takes_none_fails_its_call() {
     let answer = bytes(&reply(7, 1, &[]));
@@ -308,7 +309,7 @@ fn a_placed_reply_to_an_end_that_takes_none_fails_its_call() {
     let last = last.encode();
     let mut peer = server(RECEIVE_SIZE);
     send(&mut peer, 7, REPLY_PLACED, &last, &answer, &[]);
-    assert_eq!(peer.errors(), []);
+    assert_eq!(peer.errors(), [(7, ErrorBody::InvalidHeaderType)]);
     let announced = WgPeer::announced_by_server(placing);
     let mut peer = WgPeer::client_announced(&announced, |client| {
         client.protocols = rpcrdma_protocols::standard(&"ddp:send".parse().unwrap());

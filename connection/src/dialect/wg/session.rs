@@ -286,9 +286,11 @@ impl WgSession {
         }
         match done {
             // An error has no direction, and could be taken for one about a call of the peer
-            // (drafts/errata-07.md, 54).
+            // (drafts/errata-07.md, 54). At an end that makes no calls, a type that it does not support is
+            // answered like one that it does not know (section 6.1).
             Err(refusal @ (Refusal::Malformed(_) | Refusal::Unsupported | Refusal::Answer(..)))
-                if known == Some(Direction::Reply) =>
+                if known == Some(Direction::Reply)
+                    && (receiver.makes_calls || refusal != Refusal::Unsupported) =>
             {
                 let reason = refusal.to_string();
                 Incoming::Unusable { xid, reason }
