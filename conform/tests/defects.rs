@@ -11,6 +11,7 @@ mod defective;
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use rpcrdma_conform::case::Ground;
@@ -50,93 +51,52 @@ fn found(defect: Defect, patience: Duration) -> Vec<String> {
     failed.map(|it| it.address).collect()
 }
 
-/// Checks that the first case that finds a defect is this one, and that at most ten do.
-fn is_found(defect: Defect, address: &str) {
-    is_found_after(defect, address, PATIENCE);
-}
-
-/// Checks the same with another wait for messages.
-fn is_found_after(defect: Defect, address: &str, patience: Duration) {
-    let failed = found(defect, patience);
-    assert!(
-        failed.iter().any(|it| it == address),
-        "{defect:?}: {failed:?}"
-    );
-    assert!(failed.len() <= 10, "{defect:?}: {failed:?}");
-    let section = address.rsplit_once('/').unwrap().0;
-    assert!(failed[0].starts_with(section), "{defect:?}: {failed:?}");
-}
-
-#[test]
-fn a_zero_grant() {
-    is_found(Defect::ZeroGrant, "rfc8166/3.3.1/1");
-}
-
-#[test]
-fn a_grant_that_is_never_clamped() {
-    is_found(Defect::UnclampedGrant, "rfc8166/3.3.1/2");
-}
-
-#[test]
-fn a_reply_chunk_longer_than_1_mib() {
-    is_found(Defect::LongReplyChunk, "rfc8166/4.3.3/2");
-}
-
-#[test]
-fn inline_data_cut_at_8_kib() {
-    is_found(Defect::InlineCut, "rfc8166/3.5.1/5");
-}
-
-#[test]
-fn a_lost_reply_on_replay() {
-    is_found(Defect::LostReply, "rfc1813/4.5/2");
-}
-
-#[test]
-fn returned_lengths_as_offered() {
-    is_found(Defect::OfferedLengths, "rfc8166/3.4.6/10");
-}
-
-#[test]
-fn padding_written_into_a_write_chunk() {
-    is_found(Defect::Padding, "rfc8166/3.4.6.2/1");
-}
-
-#[test]
-fn a_missing_err_chunk() {
-    is_found(Defect::NoErrChunk, "rfc8166/4.5.2/1");
-}
-
-#[test]
-fn no_credit_of_version_two_07() {
-    is_found(Defect::WgZeroGrant, "rpcrdma2-07/4.2.1.1/1");
-}
-
-#[test]
-fn credits_of_version_two_07_without_receives() {
-    is_found(Defect::WgUnbackedGrant, "rpcrdma2-07/4.2.1/1");
-}
-
-#[test]
-fn a_grant_of_the_client_that_is_never_honoured() {
-    is_found(Defect::WgDeafToGrants, "rpcrdma2-07/4.2.1/3");
-}
-
-#[test]
-fn a_credit_limit_of_the_client_that_is_not_kept() {
-    is_found(Defect::WgLimitIgnored, "rpcrdma2-07/4.2.1/3");
-}
-
-#[test]
-fn a_missing_error_of_version_two_07() {
+/// Checks that the case with this address finds a defect, that the first one that does is of its section, and that at
+/// most ten do.
+fn is_found(defect: Defect, address: &str) -> Result<(), String> {
     // Eight cases wait in vain.
-    let patience = Duration::from_millis(2500);
-    is_found_after(Defect::WgNoError, "rpcrdma2-07/6.1/1", patience);
+    let patience = match defect {
+        Defect::WgNoError => Duration::from_millis(2500),
+        _ => PATIENCE,
+    };
+    let failed = found(defect, patience);
+    let section = address.rsplit_once('/').unwrap().0;
+    let is_right = failed.iter().any(|it| it == address)
+        && failed.len() <= 10
+        && failed[0].starts_with(section);
+    match is_right {
+        true => Ok(()),
+        false => Err(format!(
+            "{defect:?}: {address} was wanted first of at most ten, not {failed:?}"
+        )),
+    }
 }
 
+/// All at the same time, as failing cases wait for messages that do not come.
 #[test]
-fn a_wrong_error_code_of_version_two_07() {
-    is_found(Defect::WgWrongError, "rpcrdma2-07/6.3.4/2");
+fn each_defect_is_found_by_a_case_of_its_section() {
+    let wanted = [
+        (Defect::ZeroGrant, "rfc8166/3.3.1/1"),
+        (Defect::UnclampedGrant, "rfc8166/3.3.1/2"),
+        (Defect::LongReplyChunk, "rfc8166/4.3.3/2"),
+        (Defect::InlineCut, "rfc8166/3.5.1/5"),
+        (Defect::LostReply, "rfc1813/4.5/2"),
+        (Defect::OfferedLengths, "rfc8166/3.4.6/10"),
+        (Defect::Padding, "rfc8166/3.4.6.2/1"),
+        (Defect::NoErrChunk, "rfc8166/4.5.2/1"),
+        (Defect::WgZeroGrant, "rpcrdma2-07/4.2.1.1/1"),
+        (Defect::WgUnbackedGrant, "rpcrdma2-07/4.2.1/1"),
+        (Defect::WgDeafToGrants, "rpcrdma2-07/4.2.1/3"),
+        (Defect::WgLimitIgnored, "rpcrdma2-07/4.2.1/3"),
+        (Defect::WgNoError, "rpcrdma2-07/6.1/1"),
+        (Defect::WgWrongError, "rpcrdma2-07/6.3.4/2"),
+    ];
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let judged = wanted.map(|(defect, by)| scope.spawn(move || is_found(defect, by)));
+        let judged = judged.into_iter().map(|it| it.join().unwrap());
+        judged.filter_map(Result::err).collect()
+    });
+    assert_eq!(wrong, Vec::<String>::new());
 }
 
 /// Bytes of connections, of which each call is a packet.
@@ -173,7 +133,7 @@ fn judged(defect: Defect, only: &[&str], patience: Duration) -> Report {
         ..Selection::default()
     };
     let (done, report) = mpsc::channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         let cases = cases::all(&Ground::without_files(0x1000));
         let report = judge(&cases, &selection, &server, &mut |_| true);
         done.send(report)
@@ -184,13 +144,18 @@ fn judged(defect: Defect, only: &[&str], patience: Duration) -> Report {
 
 #[test]
 fn messages_without_end_end_no_step_but_the_case() {
-    for defect in [
+    let endless = [
         Defect::WgEndlessGrants,
         Defect::WgEndlessProperties,
         Defect::WgEndlessParts,
         Defect::WgEndlessReplies,
-    ] {
-        let report = judged(defect, &["rpcrdma2-07/4.2.1.1/1"], SHORT);
+    ];
+    let reports = thread::scope(|scope| {
+        let judge = |defect| judged(defect, &["rpcrdma2-07/4.2.1.1/1"], SHORT);
+        let judged = endless.map(|defect| (defect, scope.spawn(move || judge(defect))));
+        judged.map(|(defect, it)| (defect, it.join().unwrap()))
+    });
+    for (defect, report) in reports {
         let [entry] = &report.entries[..] else {
             panic!("{defect:?}: {report:?}");
         };
