@@ -1,6 +1,7 @@
 //! The `gateway` command: a relay between clients and a server, until a signal.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 
@@ -24,6 +25,7 @@ use rpcrdma_setup::{Context, Failure, units};
 use crate::args::{Crc, Endpoint, GatewayArgs};
 use crate::capture;
 use crate::interrupt;
+use crate::listening;
 use crate::output;
 use crate::trace;
 
@@ -323,12 +325,16 @@ impl Gateway<'_> {
         let mut lines = Vec::new();
         let mut rdma: Option<Rc<RefCell<RdmaServer>>> = None;
         for endpoint in &self.args.listen {
-            let what = format!("--listen {endpoint}");
-            let addresses = (endpoint.host.as_str(), endpoint.port).to_socket_addrs();
-            for address in addresses.context(&what)? {
+            let host = (endpoint.host.as_str(), endpoint.port);
+            for address in listening::addresses(host, format_args!("--listen {endpoint}"), "")? {
+                let cannot_listen = |error: io::Error| {
+                    let option = format!("--listen {}", endpoint.with_port("PORT"));
+                    listening::failure(address, endpoint.proto, &error, &option, "")
+                };
                 let line = match endpoint.proto {
                     Proto::Tcp => {
-                        let tcp = TcpServer::bind(address, self.tcp(pool)).context(&what)?;
+                        let tcp = TcpServer::bind(address, self.tcp(pool));
+                        let tcp = tcp.map_err(cannot_listen)?;
                         let line = format!("listening tcp {}", tcp.local_addr());
                         transports.push(Rc::new(RefCell::new(tcp)));
                         line
@@ -345,7 +351,9 @@ impl Gateway<'_> {
                             }
                         };
                         let mut server = server.borrow_mut();
-                        let heard = server.listen(address).context(&what)?;
+                        let heard = server.listen(address);
+                        let heard =
+                            heard.map_err(|error| cannot_listen(listening::of_system(error)))?;
                         let name = &server.device().attributes().name;
                         format!("listening rdma {heard} {name}")
                     }
@@ -411,6 +419,14 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
+/// Returns a number of calls in words.
+fn counted(calls: u64) -> String {
+    match calls {
+        1 => "1 call".to_owned(),
+        _ => format!("{calls} calls"),
+    }
+}
+
 /// Logs what was passed on, and prints the report on kinds of calls if there is one.
 fn report(relay: &Relay, outgoing: &dyn Outgoing, rdma: Option<&RefCell<RdmaServer>>) {
     let stats = relay.stats();
@@ -439,16 +455,16 @@ fn report(relay: &Relay, outgoing: &dyn Outgoing, rdma: Option<&RefCell<RdmaServ
     };
     for (direction, kind, treatment) in kinds.by_calls() {
         let to = direction_name(direction);
-        let (calls, reply) = (treatment.calls, treatment.longest_reply);
+        let (calls, reply) = (counted(treatment.calls), treatment.longest_reply);
         let items = treatment.longest_items;
         let _ = output::line(format_args!(
-            "explained: {calls} calls {to}{kind}: {treatment}; longest reply {reply} bytes with its header, and {items} apart"
+            "explained: {calls} {to}{kind}: {treatment}; longest reply {reply} bytes with its header, and {items} apart"
         ));
     }
     if kinds.others() > 0 {
         let _ = output::line(format_args!(
-            "explained: {} calls of further kinds",
-            kinds.others()
+            "explained: {} of further kinds",
+            counted(kinds.others())
         ));
     }
 }

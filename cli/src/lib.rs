@@ -60,6 +60,7 @@ mod granted;
 mod interrupt;
 mod ladder;
 mod lint;
+mod listening;
 mod load;
 mod logging;
 mod manual;

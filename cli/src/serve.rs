@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use nfs_binding::proto::{MOUNT_PROGRAM, NFS_PROGRAM, status_of};
 use nfs_binding::server::{
     Export, ExportOptions, ExportSpec, HandleKey, IdentityPolicy, NfsServer, Privileges,
 };
-use rdma::{Attributes, Clock, DeviceError};
+use rdma::{Attributes, Clock};
 use rpc_transport::limits::{self, Limits};
 use rpc_transport::rdma::RdmaServerOptions;
 use rpc_transport::{ServerGroup, ServerOptions, Stop};
@@ -31,6 +31,7 @@ use rpcrdma_setup::{Context, Failure, units};
 use crate::args::{Crc, ServeArgs, note_other_delay};
 use crate::capture;
 use crate::interrupt;
+use crate::listening;
 use crate::metrics;
 use crate::output;
 use crate::trace;
@@ -425,42 +426,20 @@ fn addresses(listen: &str) -> Result<Vec<IpAddr>, Failure> {
         Ok(_) => " (ports are given by --port and --tcp-port)",
         Err(_) => "",
     };
-    let what = format!("--listen {listen}: neither an address nor a name of one{hint}");
-    let found = (listen, 0).to_socket_addrs().context(what)?;
-    let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+    let found = listening::addresses((listen, 0), format_args!("--listen {listen}"), hint)?;
+    let mut addresses: Vec<IpAddr> = found.iter().map(SocketAddr::ip).collect();
     addresses.sort();
     addresses.dedup();
     Ok(addresses)
 }
 
-/// Returns the operating system's error without the device's description of the action, which the
-/// caller adds.
-fn listen_error(error: DeviceError) -> io::Error {
-    match error {
-        DeviceError::System { source, .. } => source,
-        other => io::Error::other(other),
-    }
-}
-
-/// Adds advice for the common errors.
+/// Returns the error of an address that cannot be listened on, with advice.
 fn cannot_listen(address: SocketAddr, proto: Proto, error: io::Error) -> Failure {
-    let (name, option, other) = match proto {
-        Proto::Rdma => ("RDMA", "--port", "--tcp-port"),
-        Proto::Tcp => ("TCP", "--tcp-port", "--port"),
+    let (option, both) = match proto {
+        Proto::Rdma => ("--port PORT", ", and --tcp-port where it has both"),
+        Proto::Tcp => ("--tcp-port PORT", ", and --port where it has both"),
     };
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!(
-                "; another server has that port: use {option} PORT, and {other} where it has both"
-            )
-        }
-        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address".to_owned(),
-        io::ErrorKind::PermissionDenied => format!("; use {option} with 1024 or more"),
-        _ => String::new(),
-    };
-    Failure::Work(format!(
-        "cannot listen on {address} for {name}: {error}{advice}"
-    ))
+    listening::failure(address, proto, &error, option, both)
 }
 
 /// Describes which way the data of an export took.

@@ -51,10 +51,29 @@ fn files_pass_two_gateways_and_the_report_names_what_was_done() {
         "{report}"
     );
     assert!(
-        report.lines().any(|line| line.starts_with("explained: ")),
+        report
+            .lines()
+            .any(|line| line.starts_with("explained: 1 call ")),
         "{report}"
     );
     last.end();
+}
+
+/// `serve` says the same of them (`bad_input`).
+#[test]
+fn addresses_that_it_cannot_listen_on_are_named_with_advice() {
+    let of = |listen: &str| run(["gateway", "--listen", listen, "--to", "tcp:127.0.0.1"]);
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    for proto in ["tcp", "rdma"] {
+        let advice = format!("use --listen {proto}:127.0.0.1:PORT");
+        let refused = of(&format!("{proto}:127.0.0.1:{port}"));
+        let message = refused.fails_with(&["in use", &advice]).stderr;
+        assert_eq!(message.matches("cannot listen").count(), 1, "{message}");
+    }
+    let nowhere = "neither an address nor a name of one";
+    of("tcp:no-such-host.invalid").fails_with(&["--listen tcp:no-such-host.invalid", nowhere]);
+    of("rdma:192.0.2.1").fails_with(&["192.0.2.1", "this machine does not have that address"]);
 }
 
 /// Data that a client was told is written is there, whichever gateway is killed in the middle.

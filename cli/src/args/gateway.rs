@@ -114,16 +114,24 @@ impl Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Endpoint {
+    /// Returns the same with another port, or with a word for it.
+    pub(crate) fn with_port(&self, port: impl fmt::Display) -> String {
+        let host = &self.host;
         let proto = match self.proto {
             Proto::Tcp => "tcp",
             Proto::Rdma => "rdma",
         };
-        match self.host.contains(':') {
-            true => write!(f, "{proto}:[{}]:{}", self.host, self.port),
-            false => write!(f, "{proto}:{}:{}", self.host, self.port),
+        match host.contains(':') {
+            true => format!("{proto}:[{host}]:{port}"),
+            false => format!("{proto}:{host}:{port}"),
         }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.with_port(self.port))
     }
 }
 

@@ -28,7 +28,8 @@ use rpcrdma_setup::{Context, Failure};
 use super::rpcbind::{Listening, Registration, Way};
 use crate::metrics::{of_server, where_they_are};
 
-use super::{cannot_listen, enough_for_one, listen_error, say};
+use super::{cannot_listen, enough_for_one, say};
+use crate::listening;
 
 /// Listening sockets that all loops share. `rdma` is empty with verbs devices, whose loops share a
 /// listener of the connection manager (`rdma_core::Options::seat`).
@@ -284,9 +285,9 @@ impl Plan {
                     .local_addr()
                     .context("cannot tell where a socket listens")?;
             }
-            let heard = rdma
-                .listen(address)
-                .map_err(|error| cannot_listen(address, Proto::Rdma, listen_error(error)))?;
+            let heard = rdma.listen(address).map_err(|error| {
+                cannot_listen(address, Proto::Rdma, listening::of_system(error))
+            })?;
             listening.push(Listening {
                 proto: Proto::Rdma,
                 address: heard,
