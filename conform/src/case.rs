@@ -132,10 +132,7 @@ impl Case {
     /// Returns the address: specification, section, number.
     #[must_use]
     pub fn address(&self) -> String {
-        let (document, section) = self.section.split_once(", ").unwrap_or((self.section, "0"));
-        let document = document.replace("version-two", "rpcrdma2");
-        let document = document.replace(' ', "").to_ascii_lowercase();
-        format!("{document}/{section}/{}", self.number)
+        address_of(self.section, self.number)
     }
 
     /// Sets the simpler case without which this one is not tested.
@@ -185,6 +182,14 @@ impl Case {
             ..self
         }
     }
+}
+
+/// Returns the address of a case of this section, as in `RFC 8166, 4.5.2`, with this number.
+pub(crate) fn address_of(section: &str, number: u32) -> String {
+    let (document, section) = section.split_once(", ").unwrap_or((section, "0"));
+    let document = document.replace("version-two", "rpcrdma2");
+    let document = document.replace(' ', "").to_ascii_lowercase();
+    format!("{document}/{section}/{number}")
 }
 
 /// Creates a case of version 1 and of level MUST after which the connection lives.

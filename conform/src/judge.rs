@@ -22,12 +22,14 @@ impl Selection {
     /// Returns whether a case is selected.
     #[must_use]
     pub fn has(&self, case: &Case) -> bool {
-        let address = case.address();
-        // Reports name all cases of a version so.
-        let group = case.dialect.group();
-        let names = |it: &str| starts(&address, it) || it.trim_end_matches('/') == group;
-        (self.hostile || !case.hostile)
-            && (self.only.is_empty() || self.only.iter().any(|it| names(it)))
+        (self.hostile || !case.hostile) && self.names(&case.address(), case.dialect.group())
+    }
+
+    /// Returns whether an address is selected. Reports name all cases of a version by their group.
+    #[must_use]
+    pub fn names(&self, address: &str, group: &str) -> bool {
+        let names = |it: &str| starts(address, it) || it.trim_end_matches('/') == group;
+        self.only.is_empty() || self.only.iter().any(|it| names(it))
     }
 }
 

@@ -1,4 +1,5 @@
-//! A judge for servers of RPC-over-RDMA, of any make.
+//! A judge for servers and clients of RPC-over-RDMA, of any make. That for clients is in [`client`]; the rest is about
+//! servers.
 //!
 //! A *case* ([`case::Case`]) is data: an address (`rfc8166/4.5.2/3`), a level, one sentence of what is sent,
 //! one of what must come, and a script of steps: octets that are sent, memory that is offered, and
@@ -14,6 +15,7 @@
 
 pub mod case;
 pub mod cases;
+pub mod client;
 mod connection_wg;
 pub mod dialect;
 mod exchange;

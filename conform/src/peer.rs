@@ -64,6 +64,8 @@ pub struct Peer {
     reads: u32,
     heard: u32,
     partial: Vec<u8>,
+    /// The segments of RDMA Writes that are kept until somebody looks at them.
+    most_placed: usize,
     /// If present, messages are translated to version 2, with this direction.
     translated: Option<u32>,
 }
@@ -80,8 +82,14 @@ impl Peer {
             reads: 1,
             heard: 1,
             partial: Vec::new(),
+            most_placed: MOST_PLACED,
             translated: None,
         }
+    }
+
+    /// Sets how many segments of RDMA Writes may come before something else does.
+    pub fn keep_placed(&mut self, most: usize) {
+        self.most_placed = most;
     }
 
     /// Switches to version 2: messages that are sent are translated to it ([`v2::from_first`]), and
@@ -260,8 +268,8 @@ impl Peer {
                     payload,
                 } => {
                     let bytes = payload;
-                    if self.placed.len() >= MOST_PLACED {
-                        let text = format!("more than {MOST_PLACED} RDMA Writes");
+                    if self.placed.len() >= self.most_placed {
+                        let text = format!("more than {} RDMA Writes", self.most_placed);
                         return Err(Gone::Nonsense(text));
                     }
                     if !bytes.is_empty() {

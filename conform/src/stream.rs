@@ -133,6 +133,26 @@ impl Stream {
         drop(SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)));
     }
 
+    /// Waits until there is something to read, or the end of the stream. Returns false if `goes_on` does first.
+    pub fn is_readable(&mut self, goes_on: Meanwhile<'_>) -> bool {
+        loop {
+            match self.socket.peek(&mut [0]) {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) =>
+                {
+                    if !goes_on() {
+                        return false;
+                    }
+                }
+                // A read shows the reason of an error.
+                Ok(_) | Err(_) => return true,
+            }
+        }
+    }
+
     /// Reads `len` bytes. `boundary` tells whether the stream may end here.
     ///
     /// # Errors

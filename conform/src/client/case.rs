@@ -1,0 +1,153 @@
+//! Cases of clients as data: addresses, levels, operations, acts.
+
+use super::rules::Rule;
+use crate::case::{Level, address_of};
+
+/// The operation that a client under test performs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Connects and makes any call, such as NULL.
+    Ping,
+    /// Mounts, and reads the whole file `file` of the export.
+    Read,
+    /// Mounts, and creates or overwrites the file `new` of the export with given content.
+    Write,
+    /// Mounts, and lists the folder `folder` of the export.
+    List,
+}
+
+impl Operation {
+    /// All operations.
+    pub const ALL: [Self; 4] = [Self::Ping, Self::Read, Self::Write, Self::List];
+
+    /// Returns the name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::List => "list",
+        }
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A message that no call asked for, or that cannot be used, sent before the reply to the operation's first call.
+/// Those that look like a reply say SYSTEM_ERR, so that a client that takes them fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stray {
+    /// A reply with an XID that no call has.
+    UnknownXid,
+    /// The first 24 bytes of a reply.
+    Short,
+    /// A reply of version 2.
+    OtherVersion,
+    /// RDMA_MSGP.
+    Msgp,
+    /// RDMA_DONE.
+    Done,
+    /// A procedure that there is not.
+    OtherProcedure,
+    /// A reply whose list of chunks goes on beyond the message.
+    CutList,
+    /// ERR_CHUNK with an XID that no call has.
+    UnknownError,
+    /// A reply in a Reply chunk that the call did not offer.
+    NoReplyChunk,
+    /// A call of the server.
+    Call,
+}
+
+/// What the server does beside what every server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Nothing: the usual private data, 8 credits, the usual replies.
+    Honest,
+    /// Accepts connections with this private data.
+    Private(&'static [u8]),
+    /// Grants this many credits in every reply.
+    Grant(u32),
+    /// Grants four credits, and one from the moment on at which four calls are outstanding.
+    Lower,
+    /// Sends a message before the reply to the operation's first call.
+    Stray(Stray),
+    /// Answers the operation's first call with RDMA_ERROR and these words.
+    Error(&'static [u32]),
+    /// Sends the reply to the operation's first call twice.
+    Twice,
+    /// Answers the operation's first call with this status of NFS.
+    Status(u32),
+    /// Returns half of the data that a READ asks for.
+    Half,
+    /// Lists a folder that needs several long replies.
+    Crowd,
+    /// Invalidates a handle of each call that has one, if the client supports that.
+    Invalidate,
+    /// Answers the last of the outstanding calls first.
+    Reverse,
+    /// Closes the connection instead of answering the operation's first call.
+    Close,
+    /// Resets the connection instead of answering the operation's first call.
+    Reset,
+    /// Reads the memory of a WRITE after the reply to it, when another call has come.
+    ReadAgain,
+    /// Reads behind the end of the memory of a WRITE.
+    ReadBeyond,
+    /// Writes behind the end of the memory of a READ.
+    WriteBeyond,
+    /// Writes to the memory of a WRITE.
+    WriteToRead,
+}
+
+/// The end that the client's operation must have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It succeeds, with the right data.
+    Succeeds,
+    /// It ends, with success or not, but is not killed by a signal.
+    Ends,
+}
+
+/// One performance of a client with its judgement.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The section that decides, as `RFC 8166, 4.5.2`.
+    pub section: &'static str,
+    /// The number within the section. Numbers are never given again; those of clients begin at 1001.
+    pub number: u32,
+    /// Force of the section.
+    pub level: Level,
+    /// The operation that the client performs.
+    pub operation: Operation,
+    /// What the server does.
+    pub act: Act,
+    /// A noun phrase: what the server does, or what the client does.
+    pub does: &'static str,
+    /// A noun phrase: what the client must do.
+    pub expects: &'static str,
+    /// The rules that decide.
+    pub rules: &'static [Rule],
+    /// The end that the operation must have, if this case looks at it.
+    pub outcome: Option<Outcome>,
+}
+
+impl Case {
+    /// Returns the address: specification, section, number.
+    #[must_use]
+    pub fn address(&self) -> String {
+        address_of(self.section, self.number)
+    }
+
+    /// Sets the level.
+    #[must_use]
+    pub(super) fn level(self, level: Level) -> Self {
+        Self { level, ..self }
+    }
+}

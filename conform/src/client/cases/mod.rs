@@ -1,0 +1,111 @@
+//! The table of cases for clients. A new case is a new row, with the next number of its section from 1001 on.
+
+mod calls;
+mod replies;
+mod setup;
+
+use super::case::{Act, Case, Operation, Outcome};
+use super::rules::Rule;
+use crate::case::Level;
+
+/// Returns all cases. Those of a plain server come first: cases with other acts need them.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    [calls::cases(), setup::cases(), replies::cases()].concat()
+}
+
+/// Returns a case of level MUST in which the server is plain, and looks at what a client sends.
+fn sends(
+    section: &'static str,
+    number: u32,
+    operation: Operation,
+    does: &'static str,
+    expects: &'static str,
+    rules: &'static [Rule],
+) -> Case {
+    Case {
+        section,
+        number,
+        level: Level::Must,
+        operation,
+        act: Act::Honest,
+        does,
+        expects,
+        rules,
+        outcome: None,
+    }
+}
+
+impl Case {
+    /// Sets what the server does, and makes the client's operation succeed nevertheless.
+    fn while_server(self, act: Act) -> Self {
+        Self {
+            act,
+            outcome: Some(Outcome::Succeeds),
+            ..self
+        }
+    }
+
+    /// Sets what the server does. The client's operation may fail.
+    fn may_fail(self, act: Act) -> Self {
+        Self {
+            act,
+            outcome: Some(Outcome::Ends),
+            ..self
+        }
+    }
+
+    /// Looks at the rules alone, and not at the end of the operation.
+    fn rules_alone(self) -> Self {
+        Self {
+            outcome: None,
+            ..self
+        }
+    }
+
+    /// Makes the level *robustness*.
+    fn robustness(self) -> Self {
+        self.level(Level::Robustness)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::case::Ground;
+
+    #[test]
+    fn addresses_are_unique_among_servers_and_clients() {
+        let servers = crate::cases::all(&Ground::without_files(7));
+        let mut seen: HashSet<String> = servers.iter().map(crate::case::Case::address).collect();
+        for case in all() {
+            assert!(seen.insert(case.address()), "{}", case.address());
+            assert!(case.number > 1000, "{}", case.address());
+            assert!(
+                !case.does.ends_with('.') && !case.expects.ends_with('.'),
+                "{}",
+                case.address()
+            );
+            assert!(
+                !case.rules.is_empty() || case.outcome.is_some(),
+                "{} looks at nothing",
+                case.address()
+            );
+        }
+        assert!(all().len() >= 50, "{}", all().len());
+    }
+
+    #[test]
+    fn every_operation_has_one_plain_case_before_all_others_of_it() {
+        for operation in Operation::ALL {
+            let cases: Vec<Case> = all();
+            let of = cases.iter().filter(|it| it.operation == operation);
+            let is_plain = |it: &&Case| it.act == Act::Honest && it.outcome.is_some();
+            assert_eq!(of.clone().filter(is_plain).count(), 1, "{operation}");
+            let first = of.clone().find(|it| it.outcome.is_some());
+            assert_eq!(first.map(|it| it.act), Some(Act::Honest), "{operation}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Judgement of a client by many performances.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::case::{Act, Case, Operation, Outcome};
+use super::mountd;
+use super::performance::{AtEnd, Judge, Performed, perform};
+use super::rules::Rule;
+use super::under_test::{Client, Ended};
+use crate::judge::Selection;
+use crate::report::{Entry, Report, Verdict};
+
+/// Judges a client by the selected cases. `each` is called for each case as soon as it has ended; if it returns false,
+/// the rest is not performed. Cases whose operation the client cannot perform with a plain server are not tested.
+///
+/// # Errors
+/// The listener cannot be used.
+pub fn judge(
+    cases: &[Case],
+    selection: &Selection,
+    judge: &Judge<'_>,
+    client: &mut dyn Client,
+    each: &mut dyn FnMut(&Entry) -> bool,
+) -> std::io::Result<Report> {
+    for listener in [Some(judge.listener), judge.mount].into_iter().flatten() {
+        listener.set_nonblocking(true)?;
+    }
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let has_ended = &has_ended;
+        if let Some(listener) = judge.mount {
+            scope.spawn(move || mountd::serve(listener, &|| has_ended.load(Ordering::Acquire)));
+        }
+        let _end = AtEnd(|| has_ended.store(true, Ordering::Release));
+        judged(cases, selection, judge, client, each)
+    })
+}
+
+fn judged(
+    cases: &[Case],
+    selection: &Selection,
+    judge: &Judge<'_>,
+    client: &mut dyn Client,
+    each: &mut dyn FnMut(&Entry) -> bool,
+) -> std::io::Result<Report> {
+    let mut report = Report::default();
+    let mut performances = Performances {
+        judge,
+        client,
+        done: Vec::new(),
+    };
+    let selected = cases
+        .iter()
+        .filter(|case| selection.names(&case.address(), "rpcrdma1"));
+    for case in selected {
+        let plain = performances.of(case.operation, Act::Honest)?;
+        let is_unable = matches!(plain.ended, Ended::Unable(_));
+        if !plain.connected && !is_unable && report.entries.is_empty() {
+            report.untestable = Some(no_connection(case.operation, plain));
+            return Ok(report);
+        }
+        let is_bad = !is_unable && outcome(Outcome::Succeeds, plain).is_some();
+        let is_plain = |it: &&Case| {
+            it.operation == case.operation && it.act == Act::Honest && it.outcome.is_some()
+        };
+        let base = cases.iter().find(is_plain);
+        let entry = match base.filter(|_| is_bad && case.act != Act::Honest) {
+            Some(base) => {
+                let why = format!("{} failed", base.address());
+                entry(case, Verdict::NotTested(why), plain)
+            }
+            None if is_unable => entry(case, verdict(case, plain), plain),
+            None => {
+                let done = performances.of(case.operation, case.act)?;
+                entry(case, verdict(case, done), done)
+            }
+        };
+        let goes_on = each(&entry);
+        report.entries.push(entry);
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// The performances so far.
+struct Performances<'j> {
+    judge: &'j Judge<'j>,
+    client: &'j mut dyn Client,
+    done: Vec<((Operation, Act), Performed)>,
+}
+
+impl Performances<'_> {
+    /// Returns the performance of an operation with an act, after performing it if that is the first time.
+    fn of(&mut self, operation: Operation, act: Act) -> std::io::Result<&Performed> {
+        let key = (operation, act);
+        let at = match self.done.iter().position(|(it, _)| *it == key) {
+            Some(at) => at,
+            None => {
+                let performed = perform(self.judge, operation, act, self.client)?;
+                self.done.push((key, performed));
+                self.done.len() - 1
+            }
+        };
+        Ok(&self.done[at].1)
+    }
+}
+
+/// Returns the reason why a client could not be looked at.
+fn no_connection(operation: Operation, done: &Performed) -> String {
+    let why = done.not_set_up.clone().or_else(|| match &done.ended {
+        Ended::Failed(why) | Ended::Crashed(why) => Some(why.clone()),
+        Ended::Late => Some("it did not end in time".into()),
+        Ended::Succeeded(_) | Ended::Unknown | Ended::Unable(_) => None,
+    });
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    format!("the client made no connection for the operation {operation}{why}")
+}
+
+/// Returns why an operation did not end as it must, if it did not.
+fn outcome(expected: Outcome, done: &Performed) -> Option<String> {
+    match (&done.ended, expected) {
+        (Ended::Crashed(how), _) => Some(format!("the client has crashed: {how}")),
+        (Ended::Late, _) => Some("the client did not end in time".into()),
+        (Ended::Failed(why), Outcome::Succeeds) => Some(format!("the client failed: {why}")),
+        (_, Outcome::Succeeds) => done.incomplete.clone(),
+        (_, Outcome::Ends) => None,
+    }
+}
+
+fn verdict(case: &Case, done: &Performed) -> Verdict {
+    if let Ended::Unable(why) = &done.ended {
+        return Verdict::NotApplicable(why.clone());
+    }
+    if !done.connected {
+        return Verdict::Failed(no_connection(case.operation, done));
+    }
+    let broken = |rule: &Rule| done.findings.broken(*rule);
+    if let Some(what) = case.rules.iter().find_map(broken) {
+        return Verdict::Failed(what.to_owned());
+    }
+    let looked = case.rules.iter().any(|rule| done.findings.looked(*rule));
+    let plain = case.act == Act::Honest && case.outcome.is_some();
+    if !done.acted || !plain && !case.rules.is_empty() && !looked {
+        return Verdict::NotApplicable("the client did nothing that this case looks at".into());
+    }
+    match case.outcome.and_then(|expected| outcome(expected, done)) {
+        Some(what) => Verdict::Failed(what),
+        None => Verdict::Passed,
+    }
+}
+
+fn entry(case: &Case, verdict: Verdict, done: &Performed) -> Entry {
+    let is_bad = matches!(verdict, Verdict::Failed(_));
+    let sends = match case.act {
+        Act::Honest => case.does.to_owned(),
+        _ => format!("{} ({})", case.does, case.operation),
+    };
+    Entry {
+        address: case.address(),
+        section: case.section,
+        level: case.level,
+        sends,
+        expects: case.expects,
+        verdict,
+        seconds: done.seconds,
+        exchange: if is_bad {
+            done.exchange.clone()
+        } else {
+            Vec::new()
+        },
+        packets: done.packets.filter(|_| is_bad),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Level;
+    use crate::client::rules::Findings;
+
+    fn done(findings: Findings, ended: Ended) -> Performed {
+        Performed {
+            findings,
+            exchange: Vec::new(),
+            acted: true,
+            ended,
+            incomplete: None,
+            connected: true,
+            not_set_up: None,
+            seconds: 0.0,
+            packets: None,
+        }
+    }
+
+    fn case(rules: &'static [Rule], outcome: Option<Outcome>) -> Case {
+        Case {
+            section: "RFC 8166, 4.5",
+            number: 1,
+            level: Level::Must,
+            operation: Operation::Read,
+            act: Act::Twice,
+            does: "the reply twice",
+            expects: "nothing",
+            rules,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn a_rule_that_nothing_was_looked_at_for_is_not_applicable() {
+        let case = case(&[Rule::Credits], None);
+        let nothing = done(Findings::default(), Ended::Unknown);
+        assert!(matches!(
+            verdict(&case, &nothing),
+            Verdict::NotApplicable(_)
+        ));
+        let mut findings = Findings::default();
+        findings.look(Rule::Credits, true, String::new);
+        assert_eq!(
+            verdict(&case, &done(findings.clone(), Ended::Late)),
+            Verdict::Passed
+        );
+        findings.look(Rule::Credits, false, || "nine calls".into());
+        let failed = Verdict::Failed("nine calls".into());
+        assert_eq!(verdict(&case, &done(findings, Ended::Unknown)), failed);
+    }
+
+    #[test]
+    fn a_crash_fails_where_any_end_is_allowed() {
+        let case = case(&[], Some(Outcome::Ends));
+        let ended = |ended| verdict(&case, &done(Findings::default(), ended));
+        assert_eq!(ended(Ended::Failed("ERR_CHUNK".into())), Verdict::Passed);
+        assert!(matches!(
+            ended(Ended::Crashed("signal 11".into())),
+            Verdict::Failed(_)
+        ));
+        assert!(matches!(ended(Ended::Late), Verdict::Failed(_)));
+    }
+}

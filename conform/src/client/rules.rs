@@ -1,0 +1,100 @@
+//! Rules for clients, and what was found of them during one performance.
+
+use std::collections::HashMap;
+
+/// A rule that is looked at while a client performs an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Private data has the format of RFC 8797, 4, and no reserved flag.
+    PrivateData,
+    /// Headers can be parsed (RFC 8166, 4).
+    Header,
+    /// `rdma_vers` is one (RFC 8166, 4.2.2).
+    Version,
+    /// A client whose first version is refused goes on with the one that is spoken (RFC 8166, 4.5.1).
+    OtherVersion,
+    /// `rdma_xid` is the XID of the RPC message (RFC 8166, 4.2.1).
+    Xid,
+    /// No two outstanding calls of a connection have the same XID (RFC 5531, 9).
+    DistinctXids,
+    /// No RDMA_MSGP (RFC 8166, 4.6.1) and no RDMA_DONE (4.6.2).
+    Obsolete,
+    /// No RDMA_ERROR (RFC 8166, 4.2.4).
+    Error,
+    /// No Send is longer than the inline threshold (RFC 8166, 4.2.4).
+    Threshold,
+    /// One call before the first reply on a connection (RFC 8166, 3.3.3).
+    FirstCall,
+    /// No more calls outstanding than granted, and than asked for (RFC 8166, 3.3.1).
+    Credits,
+    /// The same after a grant that is lower than the one before (RFC 8166, 3.3.1).
+    LoweredCredits,
+    /// RDMA_NOMSG has a position-zero Read chunk, and nothing behind the header (RFC 8166, 4.2.4).
+    NoMsg,
+    /// A position-zero Read chunk includes the round-up of the payload (RFC 8166, 3.5.3).
+    LongRoundUp,
+    /// Positions are multiples of four (RFC 8166, 3.4.5).
+    Aligned,
+    /// The position is that of the data in the unreduced stream (RFC 8166, 3.4.5).
+    Position,
+    /// A Read chunk is as long as its item, or as its item and its round-up (RFC 8166, 3.4.5.2).
+    ReadLength,
+    /// A Read chunk is not longer than its item (RFC 8166, 3.4.5.2).
+    ReadRoundUp,
+    /// Only items that are eligible are reduced (RFC 8166, 3.4.2).
+    Eligible,
+    /// A Write chunk has room for the longest result (RFC 8166, 3.4.6).
+    WriteRoom,
+    /// A Write chunk has no room for round-up (RFC 8166, 3.4.6.2).
+    WriteRoundUp,
+    /// A Reply chunk is offered where the reply may be too long, and takes the longest (RFC 8166, 4.3.3).
+    ReplyRoom,
+    /// The responder alone makes RDMA Reads and RDMA Writes (RFC 8166, 3.1).
+    Passive,
+    /// All of the file is read, by as many calls as it takes (RFC 1813, 3.3.6).
+    Covered,
+    /// A call that was answered with RDMA_ERROR is not sent again (RFC 8166, 4.5).
+    Ended,
+    /// A message that is discarded has no effect: the call is not sent again (RFC 8166, 4.5).
+    Discarded,
+    /// A call that is sent again on another connection is the same (RFC 5531, 9).
+    Again,
+    /// Memory is out of reach after its call (RFC 8166, 4.4.1).
+    OutOfReach,
+    /// Nothing is read or written beyond what was offered (RFC 8166, 8.1).
+    Bounds,
+}
+
+/// What was found of a rule.
+#[derive(Clone, Debug, Default)]
+struct Finding {
+    /// The number of times that something was looked at.
+    looked: u64,
+    /// The first break.
+    broken: Option<String>,
+}
+
+/// What was found of all rules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Findings(HashMap<Rule, Finding>);
+
+impl Findings {
+    /// Looks at a rule once.
+    pub(super) fn look(&mut self, rule: Rule, kept: bool, text: impl FnOnce() -> String) {
+        let finding = self.0.entry(rule).or_default();
+        finding.looked += 1;
+        if !kept && finding.broken.is_none() {
+            finding.broken = Some(text());
+        }
+    }
+
+    /// Returns whether anything was looked at for this rule.
+    pub(super) fn looked(&self, rule: Rule) -> bool {
+        self.0.get(&rule).is_some_and(|it| it.looked > 0)
+    }
+
+    /// Returns how the rule was broken first.
+    pub(super) fn broken(&self, rule: Rule) -> Option<&str> {
+        self.0.get(&rule)?.broken.as_deref()
+    }
+}

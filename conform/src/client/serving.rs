@@ -1,0 +1,261 @@
+//! What a server does with the calls of one connection.
+
+use std::time::{Duration, Instant};
+
+use super::answer::{Answer, answer};
+use super::arrival;
+use super::call::{Call, READ, READDIR, READDIRPLUS, WRITE};
+use super::case::{Act, Operation};
+use super::connection::{Connection, Over, Waiting};
+use super::nfs;
+use super::rules::Rule;
+use super::strays;
+use crate::wire::ddp;
+use crate::wire::v1::{self, Segment};
+
+/// The credits that are granted without another act.
+const CREDITS: u32 = 8;
+/// The credits that are granted before fewer are.
+const FOUR: u32 = 4;
+/// Time before the first reply on a connection: a second call that comes meanwhile did not wait for it.
+const FIRST: Duration = Duration::from_millis(60);
+/// Time before each reply where credits are looked at.
+const LATER: Duration = Duration::from_millis(15);
+/// The longest wait for more calls at once.
+const MORE: Duration = Duration::from_millis(500);
+
+impl Connection<'_> {
+    /// Answers calls until the connection ends.
+    pub(super) fn serve(&mut self) {
+        // The reason was noted where it was found.
+        let _over = self.serve_all();
+    }
+
+    fn serve_all(&mut self) -> Result<(), Over> {
+        loop {
+            if self.waiting.is_empty() {
+                self.next(None)?;
+                continue;
+            }
+            self.hold()?;
+            let next = match self.stage.act {
+                Act::Reverse => self.waiting.pop_back(),
+                _ => self.waiting.pop_front(),
+            };
+            if let Some(next) = next {
+                self.perform(next)?;
+            }
+        }
+    }
+
+    /// Lets calls come before the next reply, where the case looks at how many do.
+    fn hold(&mut self) -> Result<(), Over> {
+        let is_first = self.granted.is_none();
+        let (time, count) = match self.stage.act {
+            Act::Honest | Act::Close if is_first => (FIRST, usize::MAX),
+            Act::Grant(_) if self.stage.shared().reading => (LATER, usize::MAX),
+            Act::Reverse => (LATER, 2),
+            _ => return Ok(()),
+        };
+        self.await_calls(Instant::now() + time, count)?;
+        if self.stage.act == Act::Reverse && self.waiting.len() > 1 {
+            self.stage.shared().acted = true;
+        }
+        Ok(())
+    }
+
+    /// Performs a call and answers it.
+    fn perform(&mut self, waiting: Waiting) -> Result<(), Over> {
+        let Waiting { header, behind } = waiting;
+        let payload = match header.procedure == v1::NOMSG {
+            true => {
+                let message = header.reads.iter().filter(|(position, _)| *position == 0);
+                let message: Vec<Segment> = message.map(|(_, segment)| *segment).collect();
+                self.fetched(&message)?
+            }
+            false => Some(behind),
+        };
+        let xid = header.xid;
+        let call = payload.and_then(|payload| Call::new(header, payload));
+        let Some(call) = call else {
+            self.send(ddp::SEND, 0, &v1::error(xid, 1, &[v1::ERR_CHUNK]));
+            return Ok(());
+        };
+        arrival::chunks(&mut self.stage.shared().findings, &call, self.thresholds);
+        self.sent_again(&call);
+        self.stage.shared().reading |= call.is(READ);
+        if let Some(segment) = self.done_with.take() {
+            return self.read_again(segment);
+        }
+        let is_subject = self.is_subject(&call);
+        if is_subject {
+            self.before_data(&call)?;
+        }
+        let data = match self.data(&call)? {
+            Some(data) => data,
+            None => {
+                self.send(ddp::SEND, 0, &v1::error(xid, 1, &[v1::ERR_CHUNK]));
+                return Ok(());
+            }
+        };
+        self.reply(&call, &data, is_subject)
+    }
+
+    /// Returns whether this is the call that the act is about.
+    fn is_subject(&self, call: &Call) -> bool {
+        let is_of_operation = self.is_of_operation(call);
+        is_of_operation && !self.stage.shared().acted
+    }
+
+    fn is_of_operation(&self, call: &Call) -> bool {
+        match self.stage.operation {
+            Operation::Ping => true,
+            Operation::Read => call.is(READ),
+            Operation::Write => call.is(WRITE),
+            Operation::List => call.is(READDIR) || call.is(READDIRPLUS),
+        }
+    }
+
+    /// Does what comes before the data of a call is fetched.
+    fn before_data(&mut self, call: &Call) -> Result<(), Over> {
+        match self.stage.act {
+            Act::Stray(stray) => {
+                let message = strays::message(stray, call.xid(), CREDITS);
+                let mut shared = self.stage.shared();
+                shared.acted = true;
+                shared.disturbed = Some(call.xid());
+                shared.findings.look(Rule::Discarded, true, String::new);
+                shared.exchange.message("sent", &message);
+                drop(shared);
+                self.peer.send(&message);
+            }
+            act @ (Act::Close | Act::Reset) => {
+                let mut shared = self.stage.shared();
+                shared.acted = true;
+                shared.lost = Some((self.number, call.clone()));
+                shared.exchange.text("closes the connection".into());
+                if act == Act::Reset {
+                    self.peer.stream.reset_on_close();
+                }
+                return Err(Over);
+            }
+            Act::ReadBeyond | Act::WriteToRead => {
+                if let Some((_, segment)) = call.reduced().last().copied() {
+                    return self.misuse(segment);
+                }
+            }
+            Act::WriteBeyond => {
+                let chunk = call.header.writes.first();
+                if let Some(segment) = chunk.and_then(|it| it.last()).copied() {
+                    return self.misuse(segment);
+                }
+            }
+            Act::Lower => {
+                let others = FOUR.saturating_sub(1) as usize;
+                self.await_calls(Instant::now() + MORE, others)?;
+                if self.outstanding >= FOUR {
+                    let mut shared = self.stage.shared();
+                    shared.acted = true;
+                    shared
+                        .exchange
+                        .text("grants one credit from here on".into());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Answers a call.
+    fn reply(&mut self, call: &Call, data: &[u8], is_subject: bool) -> Result<(), Over> {
+        let act = self.stage.act;
+        if let (Act::Error(words), true) = (act, is_subject) {
+            let mut shared = self.stage.shared();
+            shared.acted = true;
+            shared.refused = Some(call.xid());
+            shared.findings.look(Rule::Ended, true, String::new);
+            drop(shared);
+            self.send(ddp::SEND, 0, &v1::error(call.xid(), 1, words));
+            return Ok(());
+        }
+        let half = act == Act::Half && call.is(READ);
+        let status = match act {
+            Act::Status(status) if is_subject => Some(status),
+            _ => None,
+        };
+        let mut shared = self.stage.shared();
+        let results = nfs::results(call, &mut shared.export, data, half, status);
+        let lowered = act == Act::Lower && shared.acted;
+        let credits = match act {
+            Act::Grant(credits) => credits,
+            Act::Lower if lowered => 1,
+            Act::Lower => FOUR,
+            _ => CREDITS,
+        };
+        let Answer { places, message } = answer(call, results, credits, self.thresholds.replies);
+        let is_long = procedure_of(&message) == Some(v1::NOMSG);
+        let is_again = is_subject && act == Act::Twice;
+        let handle = call
+            .handle()
+            .filter(|_| act == Act::Invalidate && self.invalidates);
+        shared.acted |= is_again
+            || half
+            || status.is_some()
+            || handle.is_some()
+            || act == Act::Crowd && is_long;
+        if is_again {
+            shared.disturbed = Some(call.xid());
+            shared.findings.look(Rule::Discarded, true, String::new);
+        }
+        shared.answered = true;
+        drop(shared);
+        for (stag, offset, bytes) in &places {
+            self.note(format!("RDMA Write: {} bytes to {stag:#x}", bytes.len()));
+            self.peer.write(*stag, *offset, bytes);
+        }
+        match handle {
+            Some(handle) => self.send(ddp::SEND_INVALIDATE, handle, &message),
+            None => self.send(ddp::SEND, 0, &message),
+        }
+        self.granted = Some(credits);
+        if is_again {
+            self.note("once more".into());
+            self.peer.send(&message);
+        }
+        if act == Act::ReadAgain && is_subject && self.outstanding == 0 {
+            self.done_with = call.reduced().last().map(|(_, segment)| *segment);
+        }
+        Ok(())
+    }
+
+    /// Compares a call with one whose connection ended before it was answered.
+    fn sent_again(&self, call: &Call) {
+        let mut shared = self.stage.shared();
+        let Some((number, lost)) = &shared.lost else {
+            return;
+        };
+        let (same_xid, same_rest) = (
+            lost.xid() == call.xid(),
+            lost.behind_xid() == call.behind_xid(),
+        );
+        if *number == self.number || !same_xid && !same_rest {
+            return;
+        }
+        let (before, after) = (lost.xid(), call.xid());
+        shared
+            .findings
+            .look(Rule::Again, same_xid && same_rest, || match same_rest {
+                true => format!("the call with XID {before:#x} comes again with XID {after:#x}"),
+                false => {
+                    format!("another call comes with XID {before:#x}, whose call was not answered")
+                }
+            });
+        shared.lost = None;
+    }
+}
+
+/// Returns the procedure of a message.
+fn procedure_of(message: &[u8]) -> Option<u32> {
+    let word = message.get(12..16)?;
+    Some(u32::from_be_bytes(word.try_into().ok()?))
+}

@@ -1,0 +1,141 @@
+//! State that the connections of one performance share, and what is found.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::call::Call;
+use super::case::{Act, Operation};
+use super::export::Export;
+use super::rules::Findings;
+use super::under_test::Progress;
+use crate::exchange::Exchange;
+use crate::watch::Watcher;
+
+/// State that connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) findings: Findings,
+    pub(super) export: Export,
+    pub(super) exchange: Exchange,
+    /// Whether the server has done what its act says.
+    pub(super) acted: bool,
+    /// The call that was not answered, and the number of its connection.
+    pub(super) lost: Option<(usize, Call)>,
+    /// The XID of the call that was answered by RDMA_ERROR.
+    pub(super) refused: Option<u32>,
+    /// The XID of the call that was waiting while another message came.
+    pub(super) disturbed: Option<u32>,
+    /// Whether a first message of another version was refused.
+    pub(super) other_version: bool,
+    /// Whether a message of version 1 has come.
+    pub(super) version_one: bool,
+    /// Whether a READ has come.
+    pub(super) reading: bool,
+    /// Whether a call was answered.
+    pub(super) answered: bool,
+    /// The reasons why connections were not set up.
+    pub(super) not_set_up: Option<String>,
+}
+
+/// What connections know of the performance.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) operation: Operation,
+    pub(super) act: Act,
+    pub(super) patience: Duration,
+    pub(super) watcher: Option<Watcher>,
+    shared: Mutex<Shared>,
+    stop: AtomicBool,
+    /// Connections that were set up.
+    set_up: AtomicUsize,
+    /// Connections that have not ended.
+    open: AtomicUsize,
+}
+
+impl Stage {
+    pub(super) fn new(
+        operation: Operation,
+        act: Act,
+        patience: Duration,
+        watcher: Option<Watcher>,
+    ) -> Self {
+        Self {
+            operation,
+            act,
+            patience,
+            watcher,
+            shared: Mutex::new(Shared {
+                findings: Findings::default(),
+                export: Export::new(act == Act::Crowd),
+                exchange: Exchange::default(),
+                acted: false,
+                lost: None,
+                refused: None,
+                disturbed: None,
+                other_version: false,
+                version_one: false,
+                reading: false,
+                answered: false,
+                not_set_up: None,
+            }),
+            stop: AtomicBool::new(false),
+            set_up: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether the performance has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Ends the performance, and with it all connections.
+    pub(super) fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    /// Returns the state at the end.
+    pub(super) fn into_shared(self) -> Shared {
+        self.shared
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a connection that has begun or ended.
+    pub(super) fn opened(&self, opened: bool) {
+        match opened {
+            true => self.open.fetch_add(1, Ordering::AcqRel),
+            false => self.open.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    /// Counts a connection that was set up, and returns its number.
+    pub(super) fn count(&self) -> usize {
+        self.set_up.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Returns how far the client is.
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            connections: self.set_up.load(Ordering::Acquire),
+            open: self.open.load(Ordering::Acquire),
+            is_complete: self.is_complete(),
+        }
+    }
+
+    /// Returns whether the operation was performed, as far as a server sees it.
+    pub(super) fn is_complete(&self) -> bool {
+        let shared = self.shared();
+        match self.operation {
+            Operation::Ping => shared.answered,
+            Operation::Read => shared.export.unread().is_none(),
+            Operation::Write => shared.export.is_written(),
+            Operation::List => shared.export.listed,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! This project's own client, which performs the operations of the cases in this process.
+
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy takes for none"
+)]
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use iwarp::{Iwarp, Options};
+use nfs_binding::client::{AttachOptions, Follow, Mount, Nfs3, NfsError};
+use nfs_binding::proto::{SetAttributes, Stable};
+use onc_rpc::{AuthSys, Credential};
+use rdma::Pool;
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
+use rpc_transport::{Client as RpcClient, ClientOptions, ClientTransport, Retry, Runtime};
+use rpcrdma_conform::client::case::Operation;
+use rpcrdma_conform::client::under_test::{Client, Ended, Task};
+
+const EXPORT: &[u8] = b"/conform";
+const MIB: usize = 1 << 20;
+/// The length of a READ.
+const PIECE: u32 = 8192;
+
+/// Something between the client and the judge: takes the judge's address, and returns the one to connect to.
+pub type Between = Box<dyn FnMut(SocketAddr) -> SocketAddr>;
+
+/// The client.
+pub struct Own {
+    between: Between,
+}
+
+impl Own {
+    /// Returns the client as it is.
+    pub fn new() -> Self {
+        Self {
+            between: Box::new(|address| address),
+        }
+    }
+
+    /// Returns the client behind something that changes what it sends and receives.
+    pub fn behind(between: Between) -> Self {
+        Self { between }
+    }
+}
+
+impl Client for Own {
+    fn perform(&mut self, task: &Task<'_>) -> Ended {
+        let address = (self.between)(task.address);
+        let runtime = Runtime::new().unwrap();
+        let device = Iwarp::new(Options::default(), Pool::new(8 * MIB)).unwrap();
+        let mut options = RdmaClientOptions::new(rpcrdma_protocols::base());
+        options.version = Choice::Only(Version::ONE);
+        let port = RdmaClient::new(Box::new(device), options);
+        let port: Rc<RefCell<dyn ClientTransport>> = Rc::new(RefCell::new(port));
+        let options = ClientOptions {
+            credential: Credential::Sys(AuthSys::default()),
+            timeout: Duration::from_secs(20),
+            retry: Retry::Soft { retransmissions: 0 },
+            ..ClientOptions::default()
+        };
+        let performed = runtime.block_on(async {
+            let client = RpcClient::connect(&runtime, address, port, options);
+            let client = client.await.map_err(|error| error.to_string())?;
+            match task.operation {
+                Operation::Ping => {
+                    let null = Nfs3::new(&client).null(&()).await;
+                    null.map(|()| None).map_err(|error| error.to_string())
+                }
+                other => {
+                    let done = operation(client, other, task.content).await;
+                    done.map_err(|error| error.to_string())
+                }
+            }
+        });
+        performed.map_or_else(Ended::Failed, Ended::Succeeded)
+    }
+}
+
+async fn operation(
+    client: RpcClient,
+    operation: Operation,
+    content: &[u8],
+) -> Result<Option<Vec<u8>>, NfsError> {
+    let options = AttachOptions::default();
+    let attached = Mount::attach(client.clone(), client, EXPORT, &options).await;
+    let (mount, _) = attached?;
+    match operation {
+        Operation::Ping => Ok(None),
+        Operation::Read => read(&mount).await.map(Some),
+        Operation::Write => {
+            let made = mount
+                .create(mount.root(), b"new", SetAttributes::default(), &b"new"[..])
+                .await?;
+            let data = Bytes::copy_from_slice(content);
+            let written = mount.write(made.handle, 0, data, Stable::Unstable, &b"new"[..]);
+            written.await?;
+            mount.commit(made.handle, &b"new"[..]).await?;
+            Ok(None)
+        }
+        Operation::List => {
+            let folder = mount.resolve(b"folder", Follow::Yes).await?.handle;
+            let entries = mount.list_all(folder, &b"folder"[..]).await?;
+            let names = entries
+                .iter()
+                .flat_map(|it| [&it.name.0[..], b"\n"].concat());
+            Ok(Some(names.collect()))
+        }
+    }
+}
+
+/// Reads the file, all parts at the same time.
+async fn read(mount: &Mount<RpcClient>) -> Result<Vec<u8>, NfsError> {
+    let file = mount.resolve(b"file", Follow::Yes).await?;
+    let size = mount.getattr(file.handle, &b"file"[..]).await?.size;
+    let parts = (0..size).step_by(PIECE as usize).map(|start| async move {
+        let end = size.min(start + u64::from(PIECE));
+        let mut bytes = Vec::new();
+        while start + (bytes.len() as u64) < end {
+            let at = start + bytes.len() as u64;
+            let read = mount.read(file.handle, at, (end - at) as u32, &b"file"[..]);
+            for piece in read.await?.data.0.pieces() {
+                bytes.extend_from_slice(piece);
+            }
+        }
+        Ok::<_, NfsError>(bytes)
+    });
+    let parts: Result<Vec<Vec<u8>>, NfsError> = join_all(parts).await.into_iter().collect();
+    Ok(parts?.concat())
+}
