@@ -1,7 +1,6 @@
-//! The `conform` command: a judgement of a server of any make.
+//! The `conform` command: a judgement of a server of any make. That of clients is in [`crate::conform_listen`].
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nfs_binding::client::{Follow, NfsError, NfsUrl};
@@ -17,17 +16,15 @@ use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::mount_options::Proto;
-use rpcrdma_setup::units::count;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
+use crate::conform_listen;
+use crate::conform_report::{check_timeout, nothing_selected, summary, untestable, written};
 use crate::interrupt::Interruptible;
 use crate::output;
-
-/// The exit status if the server could not be tested.
-const UNTESTABLE: u8 = 2;
 
 /// Judges a server.
 ///
@@ -38,14 +35,16 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
         only: args.only.clone(),
         hostile: args.hostile,
     };
+    if let Some(address) = args.listen {
+        return conform_listen::run(args, address, &selection);
+    }
     let known = cases::all(&Ground::without_files(1));
-    let selected = known.iter().filter(|case| selection.has(case)).count();
+    let mut selected = known.iter().filter(|case| selection.has(case)).count();
+    if args.list {
+        selected += conform_listen::selected(&selection).count();
+    }
     if selected == 0 {
-        let text = format!(
-            "--only {}: no case has such an address (--list has all)",
-            args.only.join(" --only ")
-        );
-        return Err(Failure::Usage(text));
+        return Err(nothing_selected(args));
     }
     let Some(url) = args.url.as_ref().filter(|_| !args.list) else {
         for case in known.iter().filter(|case| selection.has(case)) {
@@ -55,11 +54,9 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
                 case.sends, case.expects
             ))?;
         }
-        return Ok(());
+        return conform_listen::list(&selection);
     };
-    if args.timeout.0.is_zero() {
-        return Err(Failure::usage("--timeout 0: nothing comes in no time"));
-    }
+    check_timeout(args)?;
     let url: NfsUrl = url.parse().map_err(Failure::work).map_err(untestable)?;
     let interruptible = Interruptible::new()?;
     let (report, removed) =
@@ -73,17 +70,6 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
     match report.status(args.strict) {
         0 => Ok(()),
         status => Err(Failure::Told(status)),
-    }
-}
-
-/// Reports a failure that kept the server from being tested.
-fn untestable(failure: Failure) -> Failure {
-    match failure {
-        Failure::Work(_) | Failure::Usage(_) => {
-            output::complain(&failure);
-            Failure::Told(UNTESTABLE)
-        }
-        other => other,
     }
 }
 
@@ -149,45 +135,6 @@ fn address(host: &str, port: u16) -> Result<SocketAddr, Failure> {
 fn first_xid() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(1, |now| now.subsec_nanos() ^ now.as_secs() as u32)
-}
-
-/// Writes the reports that options ask for.
-fn written(args: &ConformArgs, report: &Report) -> Result<(), Failure> {
-    let write = |path: &Path, text: String| std::fs::write(path, text).context(path.display());
-    if let Some(path) = &args.junit {
-        write(path, report.junit(args.strict))?;
-    }
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(report).map_err(Failure::work)?;
-        write(path, text + "\n")?;
-    }
-    Ok(())
-}
-
-fn summary(args: &ConformArgs, url: &NfsUrl, report: &Report) -> Result<(), Failure> {
-    let tally = report.tally(args.strict);
-    if let Some(why) = &report.untestable {
-        output::complain(format_args!("{url}: {why}"));
-    }
-    if let Some(lost) = &report.lost {
-        output::complain(format_args!("{url}: {lost}"));
-    }
-    let number = |of: usize, one, many| count(of as u64, one, many);
-    let mut text = format!(
-        "{url}: {} passed, {}",
-        number(tally.passed, "case", "cases"),
-        number(tally.deviations, "deviation", "deviations")
-    );
-    for (of, what) in [
-        (tally.remarks, "from a SHOULD (--strict counts them)"),
-        (tally.not_applicable, "not applicable"),
-        (tally.not_tested, "skipped, as a simpler case failed"),
-    ] {
-        if of > 0 {
-            text.push_str(&format!(", {of} {what}"));
-        }
-    }
-    output::line(text)
 }
 
 /// The folder of the cases, with their file.

@@ -1,14 +1,17 @@
 //! Options of `conform`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::Args;
 use rdma::middleware::Delay;
+use rpcrdma_conform::client::case::Operation;
 
 use super::CaptureArgs;
 use super::files::MountArgs;
 
-/// Judge a server of any make by RFC 8166, 8797, 8267 and both drafts: say which rules it breaks.
+/// Judge a server or a client of any make: say which rules of RPC-over-RDMA it breaks.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (MUST, SHOULD or
@@ -17,17 +20,39 @@ own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-0
 of 2016 (rpcrdma2-01) if it speaks these. The export must be writable: a folder is made in it, and
 removed at the end. A case whose rule a simpler one found broken already is skipped.
 
-Exit status: 0 if the server passes, 1 if it deviates, 2 if it could not be tested.
+With --listen, it is a server that judges clients of version 1: it grants one credit, returns less
+than was asked for, sends errors and stray messages, closes connections, and looks at all that the
+client sends. --run gives the commands that use the client; for each case it is started anew.
+
+Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could not be tested.
 
   rpcrdma conform nfs://server/export                       all cases
   rpcrdma conform --list --only rfc8166/4.5                 what those of a section send and expect
-  rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export")]
+  rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export
+  rpcrdma conform --listen 127.0.0.1:0 --run own            this program's client
+  rpcrdma conform --listen 192.0.2.1:20049 --run 'read=get-it {host} {port} /conform/file'")]
 pub(crate) struct ConformArgs {
     /// Export of the server under test, or a folder in it, as nfs://SERVER[:PORT]/PATH
-    #[arg(value_name = "URL", required_unless_present = "list")]
+    #[arg(value_name = "URL", required_unless_present_any = ["list", "listen"])]
     pub(crate) url: Option<String>,
 
-    /// List the cases, and connect to nothing
+    /// Judge clients that connect to this address, of version 1 (docs/conform-clients.md). Port 0 takes a
+    /// free one
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["url", "hostile", "options"])]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// Command line for an operation of the client under test, run by sh: ping, read, write or list. It can be
+    /// given several times; without an operation, the command is for all. `own` stands for this program's own
+    /// client
+    ///
+    /// In the command, {address} stands for ADDR:PORT, {host} and {port} for its parts, {mountport} for the
+    /// port of MOUNT over TCP, {operation} for the operation, and {file} for the local file that `write`
+    /// copies. `read` may write the file to standard output, and `list` the names: both are compared, unless
+    /// there is no output. Without --run, what to do is printed, and the client is started by hand.
+    #[arg(long, value_name = "[OPERATION=]COMMAND", requires = "listen")]
+    pub(crate) run: Vec<Run>,
+
+    /// List the cases, and connect to nothing. With --listen, those for clients alone
     #[arg(long, conflicts_with_all = ["strict", "junit", "json", "capture"])]
     pub(crate) list: bool,
 
@@ -61,4 +86,52 @@ pub(crate) struct ConformArgs {
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,
+}
+
+/// A command line of the client under test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The operation, or all.
+    pub(crate) operation: Option<Operation>,
+    /// The command, or `own`.
+    pub(crate) command: String,
+}
+
+impl FromStr for Run {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Operation::ALL.into_iter().find_map(|operation| {
+            let rest = text.strip_prefix(operation.name())?.strip_prefix('=')?;
+            Some((Some(operation), rest))
+        });
+        let (operation, command) = named.unwrap_or((None, text));
+        if command.trim().is_empty() {
+            return Err("there is no command".into());
+        }
+        Ok(Self {
+            operation,
+            command: command.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_for_one_operation_or_for_all() {
+        let run = |operation, command: &str| {
+            let command = command.to_owned();
+            Ok(Run { operation, command })
+        };
+        assert_eq!(
+            "read=cat a=b".parse(),
+            run(Some(Operation::Read), "cat a=b")
+        );
+        assert_eq!("a=b client".parse(), run(None, "a=b client"));
+        assert_eq!("own".parse(), run(None, "own"));
+        assert!("list= ".parse::<Run>().is_err());
+    }
 }

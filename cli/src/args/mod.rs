@@ -32,7 +32,7 @@ pub(crate) use accepting::AcceptingArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use compare::CHILD;
 pub(crate) use compare::{ChildArgs, CompareArgs, CompareServerArgs, Crc};
-pub(crate) use conform::ConformArgs;
+pub(crate) use conform::{ConformArgs, Run};
 pub(crate) use devices::DevicesArgs;
 pub(crate) use explain::{ExplainArgs, LadderForm};
 pub(crate) use files::{
@@ -127,7 +127,7 @@ pub(crate) enum Command {
     /// Say which rules the traffic in a capture breaks, what costs needlessly, and what would cost
     /// less
     Lint(LintArgs),
-    /// Judge a server of any make: say which rules of RPC-over-RDMA it breaks
+    /// Judge a server or a client of any make: say which rules of RPC-over-RDMA it breaks
     Conform(ConformArgs),
     /// Run clients and servers in a simulation, with faults derived from a seed
     Sim(SimArgs),

@@ -1,0 +1,307 @@
+//! The client that `conform --listen` judges: a command for each operation, or somebody who is told what to do.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nfs_copy::Interrupt;
+use rpcrdma_conform::client::case::Operation;
+use rpcrdma_conform::client::under_test::{Client, Ended, Task};
+use rpcrdma_setup::{Context, Failure};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::args::{ConformArgs, Run};
+use crate::output;
+
+/// The command line that stands for this program's own client.
+const OWN: &str = "own";
+/// The exit status of this program when it panics.
+const PANICKED: i32 = 101;
+/// The most bytes of a command's output that are kept.
+const KEPT: u64 = 1 << 20;
+/// The longest time of a command, in terms of the wait for one message.
+const PATIENCE: u32 = 12;
+/// The time between two looks whether a command has ended.
+const GLANCE: Duration = Duration::from_millis(10);
+/// The time without a connection after which an operation by hand has ended.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The client under test.
+pub(crate) struct UnderTest {
+    runs: Vec<Run>,
+    address: SocketAddr,
+    mount_port: u16,
+    /// The file that the operation `write` copies.
+    file: Option<PathBuf>,
+    /// The longest time of a command.
+    patience: Duration,
+    interrupt: Interrupt,
+    /// The operations that were explained, for somebody who performs them by hand.
+    explained: HashMap<Operation, u32>,
+}
+
+impl UnderTest {
+    /// Creates the client that the options name.
+    ///
+    /// # Errors
+    /// The options name no command for an operation; the error of the operating system.
+    pub(crate) fn new(
+        args: &ConformArgs,
+        address: SocketAddr,
+        mount: &TcpListener,
+        interrupt: Interrupt,
+    ) -> Result<Self, Failure> {
+        let mount_port = mount.local_addr().context("MOUNT over TCP")?.port();
+        Ok(Self {
+            runs: args.run.clone(),
+            address: reached(address),
+            mount_port,
+            file: None,
+            patience: args.timeout.0.saturating_mul(PATIENCE),
+            interrupt,
+            explained: HashMap::new(),
+        })
+    }
+
+    /// Returns the command for an operation, its placeholders replaced.
+    fn command(&self, operation: Operation, file: &Path) -> Option<Command> {
+        let is_for = |it: &&Run| it.operation.is_none_or(|its| its == operation);
+        let run = self.runs.iter().rev().find(is_for)?;
+        if run.command == OWN {
+            let mut command = Command::new(std::env::current_exe().ok()?);
+            command.args(own_words(operation, self.address, file));
+            return Some(command);
+        }
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(self.filled(&run.command, operation, file));
+        Some(command)
+    }
+
+    /// Returns a text with its placeholders replaced.
+    fn filled(&self, text: &str, operation: Operation, file: &Path) -> String {
+        let ip = self.address.ip();
+        [
+            ("{address}", self.address.to_string()),
+            ("{host}", ip.to_string()),
+            ("{port}", self.address.port().to_string()),
+            ("{mountport}", self.mount_port.to_string()),
+            ("{operation}", operation.to_string()),
+            ("{file}", file.display().to_string()),
+        ]
+        .into_iter()
+        .fold(text.to_owned(), |text, (from, to)| text.replace(from, &to))
+    }
+
+    /// Returns the file that the operation `write` copies, after making it.
+    fn file(&mut self, content: &[u8]) -> std::io::Result<PathBuf> {
+        if let Some(file) = &self.file {
+            return Ok(file.clone());
+        }
+        let name = format!("rpcrdma-conform-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&path)?;
+        self.file = Some(path.clone());
+        file.write_all(content)?;
+        Ok(path)
+    }
+
+    /// Says what to do, and waits until it was done.
+    fn by_hand(&mut self, task: &Task<'_>, file: &Path) -> Ended {
+        let operation = task.operation;
+        let times = self.explained.entry(operation).or_default();
+        *times += 1;
+        let number = *times;
+        let own: Vec<String> = own_words(operation, self.address, file);
+        output::tell(format_args!(
+            "{operation}, number {number}: rpcrdma {}",
+            own.join(" ")
+        ));
+        if number == 1 {
+            let text = self.filled(&by_kernel(operation), operation, file);
+            output::tell(format_args!("  or, on Linux: {text}"));
+        }
+        let mut since = Instant::now();
+        loop {
+            let progress = (task.progress)();
+            if progress.connections == 0 || progress.open > 0 {
+                since = Instant::now();
+            }
+            if since.elapsed() > QUIET || self.interrupt.is_set() {
+                return Ended::Unknown;
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    /// Runs a command until it ends, or for too long.
+    fn run(&self, mut command: Command) -> Ended {
+        command.stdin(Stdio::null()).process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Ended::Failed(format!("the command cannot be started: {error}")),
+        };
+        let output = child.stdout.take().map(kept);
+        let errors = child.stderr.take().map(kept);
+        let status = self.waited(&mut child);
+        // What the command has left behind would keep the pipes open, and the port busy.
+        kill(&child);
+        let [output, errors] = [output, errors].map(|thread| {
+            let read = thread.map(|it| it.join().unwrap_or_default());
+            read.unwrap_or_default()
+        });
+        match status {
+            None => Ended::Late,
+            Some(status) => ended(status, output, &errors),
+        }
+    }
+
+    /// Returns the exit status, if the command ends in time.
+    fn waited(&self, child: &mut Child) -> Option<ExitStatus> {
+        let until = Instant::now() + self.patience;
+        while Instant::now() < until && !self.interrupt.is_set() {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Some(status);
+            }
+            std::thread::sleep(GLANCE);
+        }
+        kill(child);
+        // A process that was killed can be waited for.
+        drop(child.wait());
+        None
+    }
+}
+
+impl Client for UnderTest {
+    fn perform(&mut self, task: &Task<'_>) -> Ended {
+        if self.interrupt.is_set() {
+            return Ended::Unknown;
+        }
+        let file = match self.file(task.content) {
+            Ok(file) => file,
+            Err(error) => return Ended::Failed(format!("the file to write: {error}")),
+        };
+        if self.runs.is_empty() {
+            return self.by_hand(task, &file);
+        }
+        match self.command(task.operation, &file) {
+            Some(command) => self.run(command),
+            None => Ended::Unable(format!("no --run has a command for {}", task.operation)),
+        }
+    }
+}
+
+impl Drop for UnderTest {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            // Nobody is left to be told.
+            drop(fs::remove_file(file));
+        }
+    }
+}
+
+/// Returns an address at which a listener is reached from this machine.
+fn reached(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Returns the arguments of this program for an operation.
+fn own_words(operation: Operation, address: SocketAddr, file: &Path) -> Vec<String> {
+    let url = |path: &str| format!("nfs://{address}/conform/{path}");
+    let of_operation = match operation {
+        Operation::Ping => vec!["ping".into(), "--count=2".into(), address.to_string()],
+        Operation::Read => vec!["cat".into(), url("file")],
+        Operation::Write => vec!["put".into(), file.display().to_string(), url("new")],
+        Operation::List => vec!["ls".into(), url("folder")],
+    };
+    let options = ["-o".into(), "rpcrdma=1,soft,timeo=200,retrans=1".into()];
+    [of_operation, options.to_vec()].concat()
+}
+
+/// Returns the command line for Linux's client, with placeholders.
+fn by_kernel(operation: Operation) -> String {
+    let options = "vers=3,rdma,nolock,port={port},mountproto=tcp,mountport={mountport}";
+    let what = match operation {
+        Operation::Ping => "true",
+        Operation::Read => "cat /mnt/file",
+        Operation::Write => "cp {file} /mnt/new",
+        Operation::List => "ls /mnt/folder",
+    };
+    format!("mount -t nfs -o {options} {{host}}:/conform /mnt && {what}; umount /mnt")
+}
+
+/// Reads all of a pipe, and keeps its beginning.
+fn kept(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is what there is.
+        drop(pipe.by_ref().take(KEPT).read_to_end(&mut bytes));
+        drop(std::io::copy(&mut pipe, &mut std::io::sink()));
+        bytes
+    })
+}
+
+/// Ends a command and everything that it has started.
+fn kill(child: &Child) {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        // The group may have ended.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Returns the end of a command with this status and output.
+fn ended(status: ExitStatus, output: Vec<u8>, errors: &[u8]) -> Ended {
+    const SIGNALS: std::ops::RangeInclusive<i32> = 129..=192;
+    let errors = String::from_utf8_lossy(errors);
+    let last = errors.lines().rev().find(|line| !line.trim().is_empty());
+    let why = last.map(|line| format!(": {line}")).unwrap_or_default();
+    match status.code() {
+        Some(0) => Ended::Succeeded((!output.is_empty()).then_some(output)),
+        Some(PANICKED) => Ended::Crashed(format!("exit status {PANICKED}{why}")),
+        // The shell says so where its command was killed.
+        Some(code) if SIGNALS.contains(&code) => {
+            Ended::Crashed(format!("signal {}{why}", code - 128))
+        }
+        Some(code) => Ended::Failed(format!("exit status {code}{why}")),
+        None => Ended::Crashed(format!("signal {}{why}", status.signal().unwrap_or(0))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_a_signal_has_killed_has_crashed() {
+        let end = |code: i32| ended(ExitStatus::from_raw(code), Vec::new(), b"why\n\n");
+        assert_eq!(end(0), Ended::Succeeded(None));
+        assert_eq!(end(1 << 8), Ended::Failed("exit status 1: why".into()));
+        assert_eq!(end(139 << 8), Ended::Crashed("signal 11: why".into()));
+        assert_eq!(end(6), Ended::Crashed("signal 6: why".into()));
+    }
+
+    #[test]
+    fn a_listener_on_all_addresses_is_reached_by_the_loopback() {
+        let reached = |text: &str| reached(text.parse().unwrap()).to_string();
+        assert_eq!(reached("0.0.0.0:7"), "127.0.0.1:7");
+        assert_eq!(reached("[::]:7"), "[::1]:7");
+        assert_eq!(reached("192.0.2.1:7"), "192.0.2.1:7");
+    }
+}

@@ -1,0 +1,115 @@
+//! Tests of `conform --listen` on this project's own client.
+
+mod common;
+
+use std::fs;
+
+use serde_json::Value;
+
+use common::{is_iwarp, run};
+
+const LISTEN: [&str; 3] = ["conform", "--listen", "127.0.0.1:0"];
+
+#[test]
+fn our_client_passes_by_each_operation() {
+    if !is_iwarp() {
+        // The messages of the cases are iWARP's.
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [junit, json, capture] =
+        ["report.xml", "report.json", "cases.pcapng"].map(|name| dir.path().join(name));
+    let files = [&junit, &json, &capture].map(|path| path.to_str().unwrap());
+    let options = [
+        "--strict",
+        "--run",
+        "own",
+        "--junit",
+        files[0],
+        "--json",
+        files[1],
+        "--capture",
+        files[2],
+        // A plain server, a lost connection, a folder of long replies.
+        "--only",
+        "rfc8166/3.5.1",
+        "--only",
+        "rfc8166/4.2",
+        "--only",
+        "rfc8166/4.3",
+    ];
+    let done = run([&LISTEN[..], &options].concat()).ok();
+    let summary = done.stdout.lines().last().unwrap();
+    assert!(summary.contains(" cases passed, 0 deviations"), "{summary}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let entries = report["entries"].as_array().unwrap();
+    assert!(entries.len() >= 12, "{}", entries.len());
+    for operation in ["read", "write", "list"] {
+        let is_of = |it: &&Value| {
+            it["sends"]
+                .as_str()
+                .unwrap()
+                .ends_with(&format!("({operation})"))
+        };
+        let passed = entries
+            .iter()
+            .filter(is_of)
+            .filter(|it| it["verdict"] == "passed");
+        assert!(passed.count() >= 1, "{operation}: {entries:#?}");
+    }
+    let xml = fs::read_to_string(junit).unwrap();
+    assert_eq!(xml.matches("<testcase ").count(), entries.len());
+    assert!(fs::metadata(capture).unwrap().len() > 10_000);
+}
+
+#[test]
+fn wrong_output_of_the_client_is_a_deviation() {
+    if !is_iwarp() {
+        return;
+    }
+    let built = env!("CARGO_BIN_EXE_rpcrdma");
+    let command = format!(
+        "read={built} cat -o rpcrdma=1 nfs://{{address}}/conform/file | tr '\\000' '\\001'"
+    );
+    let options = ["--run", &command, "--only", "rfc8166/4.3.2/1001"];
+    let done = run([&LISTEN[..], &options].concat());
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    assert!(
+        done.stdout.contains("of what the client shows is wrong"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn a_client_that_does_not_connect_could_not_be_tested() {
+    let options = ["--run", "echo {operation} {port} fails >&2; exit 3"];
+    let done = run([&LISTEN[..], &options].concat());
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert!(done.stderr.contains("exit status 3: ping "), "{done:?}");
+    assert!(!done.stderr.contains("ping 0 fails"), "{done:?}");
+}
+
+#[test]
+fn cases_of_clients_are_listed_apart_and_with_the_others() {
+    let clients = run([&LISTEN[..], &["--list"]].concat()).ok().stdout;
+    assert!(clients.lines().count() >= 50, "{clients}");
+    let is_of_client = |line: &str| {
+        let address = line.split(' ').next().unwrap();
+        let number = address.rsplit('/').next().unwrap();
+        number.parse::<u32>().unwrap() > 1000
+    };
+    assert!(clients.lines().all(is_of_client), "{clients}");
+    let all = run(["conform", "--list", "--only", "rfc8166/4.2.2"])
+        .ok()
+        .stdout;
+    assert!(
+        all.contains("rfc8166/4.2.2/1001 MUST: rdma_vers (ping): one"),
+        "{all}"
+    );
+    let none = run([&LISTEN[..], &["--only", "rfc8166/4.2.1/1"]].concat());
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+    assert!(
+        none.stderr.contains("no case has such an address"),
+        "{none:?}"
+    );
+}
