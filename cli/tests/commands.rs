@@ -507,6 +507,18 @@ fn explain_names_all_ways_and_marks_the_one_that_is_taken() {
     let cost = far.lines().find(|line| line.starts_with("->")).unwrap();
     let cost: f64 = cost.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!((4000.0..4100.0).contains(&cost), "{far}");
+    // Where the one that is taken is not the cheapest, the reason is said.
+    let why = |registration: &str| {
+        let costs = format!("interrupt=20us,registration={registration}");
+        explain(&["-o", "rpcrdma=2", "--costs", &costs, "read:4k", "null"])
+    };
+    let (free, dear) = (why("0"), why("9us"));
+    let said = |text: &str, fewer: &str| {
+        let reason = format!("within 2 % of the cheapest, with fewer {fewer}");
+        text.matches(&reason).count()
+    };
+    let of = |text: &str| (said(text, "registrations"), said(text, "bytes to copy"));
+    assert_eq!((of(&free), of(&dear)), ((1, 0), (0, 1)), "{free}{dear}");
     // A delay among the costs is that of the link.
     let noted = |costs: &str| {
         let args = ["explain", "--delay", "1ms", "--costs", costs, "null"];
