@@ -14,7 +14,7 @@ use crate::watch::Watcher;
 /// The time between two looks for a connection.
 const GLANCE: Duration = Duration::from_millis(5);
 /// The longest wait for connections to end after the client has.
-const DRAIN: Duration = Duration::from_millis(500);
+const DRAIN: Duration = Duration::from_secs(2);
 /// The most connections at a time.
 const MOST: usize = 64;
 

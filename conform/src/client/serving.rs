@@ -21,8 +21,8 @@ const FOUR: u32 = 4;
 const FIRST: Duration = Duration::from_millis(60);
 /// Time before each reply where credits are looked at.
 const LATER: Duration = Duration::from_millis(15);
-/// The longest wait for more calls at once.
-const MORE: Duration = Duration::from_millis(500);
+/// The longest wait for more calls at once, of which there is one in a performance.
+const MORE: Duration = Duration::from_secs(3);
 
 impl Connection<'_> {
     /// Answers calls until the connection ends.
@@ -54,12 +54,14 @@ impl Connection<'_> {
         let (time, count) = match self.stage.act {
             Act::Honest | Act::Close if is_first => (FIRST, usize::MAX),
             Act::Grant(_) if self.stage.shared().reading => (LATER, usize::MAX),
-            Act::Reverse => (LATER, 2),
+            Act::Reverse if self.stage.shared().awaits_more() => (MORE, 2),
             _ => return Ok(()),
         };
         self.await_calls(Instant::now() + time, count)?;
-        if self.stage.act == Act::Reverse && self.waiting.len() > 1 {
-            self.stage.shared().acted = true;
+        if self.stage.act == Act::Reverse {
+            let mut shared = self.stage.shared();
+            shared.acted |= self.waiting.len() > 1;
+            shared.has_waited = true;
         }
         Ok(())
     }
@@ -150,9 +152,10 @@ impl Connection<'_> {
                     return self.misuse(segment);
                 }
             }
-            Act::Lower => {
+            Act::Lower if self.stage.shared().awaits_more() => {
                 let others = FOUR.saturating_sub(1) as usize;
                 self.await_calls(Instant::now() + MORE, others)?;
+                self.stage.shared().has_waited = true;
                 if self.outstanding >= FOUR {
                     let mut shared = self.stage.shared();
                     shared.acted = true;

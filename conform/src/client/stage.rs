@@ -32,10 +32,19 @@ pub(super) struct Shared {
     pub(super) version_one: bool,
     /// Whether a READ has come.
     pub(super) reading: bool,
+    /// Whether the server has waited for more calls at once.
+    pub(super) has_waited: bool,
     /// Whether a call was answered.
     pub(super) answered: bool,
     /// The reasons why connections were not set up.
     pub(super) not_set_up: Option<String>,
+}
+
+impl Shared {
+    /// Returns whether calls at once are to be waited for: when READs come, and once, as a client may make none.
+    pub(super) fn awaits_more(&self) -> bool {
+        self.reading && !self.has_waited
+    }
 }
 
 /// What connections know of the performance.
@@ -76,6 +85,7 @@ impl Stage {
                 other_version: false,
                 version_one: false,
                 reading: false,
+                has_waited: false,
                 answered: false,
                 not_set_up: None,
             }),
