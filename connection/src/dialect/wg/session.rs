@@ -13,8 +13,8 @@ use rpcrdma_v2_wg::{
 };
 
 use super::super::{
-    Dialect, Incoming, Modes, Plain, Receiver, ReplyBody, ReplyHeader, Session, incoming_of_extension,
-    pieces,
+    Dialect, Incoming, Modes, Plain, Receiver, ReplyBody, ReplyHeader, Session,
+    incoming_of_extension, pieces,
 };
 use super::errors::{as_announced, bad_message, error_body, peer_error, refuse};
 use super::parts::Part;
