@@ -24,6 +24,8 @@ use rdma::{
 
 /// Time for an accepted peer to confirm the connection.
 const ACCEPTING: Duration = Duration::from_secs(10);
+/// Attempts to listen on a port that the connection manager chooses.
+const PORT_TRIES: u32 = 8;
 /// Reasons for a rejection (InfiniBand's CM): no listener; rejected by the program.
 const NO_SERVICE: i32 = 8;
 const CONSUMER: i32 = 28;
@@ -95,16 +97,28 @@ impl RdmaCore {
             &self.attributes.name,
             self.options.backlog,
         );
-        let make = || {
-            let id = Id::new(&self.cm).map_err(cannot)?;
-            id.bind(address).map_err(cannot)?;
+        let try_once = || {
+            let id = Id::new(&self.cm)?;
+            id.bind(address)?;
             // A wildcard address is not bound to a device; its connection requests are.
             if !id.context().is_null() && id.context() != context {
-                let error = io::Error::other(format!("not an address of {name}"));
-                return Err(cannot(error));
+                return Err(io::Error::other(format!("not an address of {name}")));
             }
-            id.listen(backlog).map_err(cannot)?;
+            id.listen(backlog)?;
             Ok(id)
+        };
+        // The connection manager knows its own ports alone. A free one that it chooses can be one of the kernel's
+        // TCP, on which soft iWARP then cannot listen. It chooses another one the next time.
+        let tries = if address.port() == 0 { PORT_TRIES } else { 1 };
+        let make = || {
+            let mut left = tries;
+            loop {
+                left -= 1;
+                match try_once() {
+                    Err(error) if left > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
+                    done => return done.map_err(cannot),
+                }
+            }
         };
         let (number, listener) = self.membership.listen(address, make)?;
         if let Some(id) = &listener.id {
