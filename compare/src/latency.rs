@@ -129,9 +129,9 @@ impl Latency {
     }
 }
 
-/// Returns the duration in microseconds, for each `n` of `one_in`, that all but one of `n` durations do not
-/// exceed. `encoded` is what [`Latency::encoded`] returns. An `n` that fewer than `beyond` durations
-/// exceed is left out; so is everything if the text is no histogram.
+/// Returns, for each `n` of `one_in`, the latency in microseconds that one call in `n` exceeds (for 1, the
+/// minimum). `encoded` is the text from [`Latency::encoded`]. Omits each `n` for which fewer than `beyond`
+/// calls exceed it. Empty if `encoded` cannot be decoded.
 pub(crate) fn exceeded_by_one_in(encoded: &str, one_in: &[u32], beyond: u64) -> Vec<(f64, f64)> {
     let read = |bytes: Vec<u8>| Deserializer::new().deserialize(&mut &bytes[..]).ok();
     let Some(nanos): Option<Histogram<u64>> = STANDARD.decode(encoded).ok().and_then(read) else {

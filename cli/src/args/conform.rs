@@ -22,7 +22,8 @@ removed at the end. A case whose rule a simpler one found broken already is skip
 
 With --listen, it is a server that judges clients of version 1: it grants one credit, returns less
 than was asked for, sends errors and stray messages, closes connections, and looks at all that the
-client sends. --run gives the commands that use the client; for each case it is started anew.
+client sends. --run gives the commands that use the client. The client is started once for each
+combination of operation and server behaviour; cases that share both share one run.
 
 Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could not be tested.
 

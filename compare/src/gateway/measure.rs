@@ -1,4 +1,5 @@
-//! The measurement: TCP alone, each variant alone, and each between gateways, in turns; then over a longer link.
+//! The measurement: TCP alone, each variant alone, and each between gateways, in turns; then over two links with
+//! different delays.
 
 use std::time::Duration;
 

@@ -109,7 +109,7 @@ impl GatewayComparison {
         if let Some((client, _)) = processors {
             processor::pin(client)?;
         }
-        // The rate is that of the longer link alone.
+        // `--rate` applies only to the delayed links (`over_delay`), not to this measurement.
         let near = Options {
             rate: None,
             ..options.clone()

@@ -128,9 +128,9 @@ pub struct Case {
     pub operation: Operation,
     /// What the server does.
     pub act: Act,
-    /// A noun phrase: what the server does, or what the client does.
+    /// The behaviour under test, as a noun phrase: of the server, or of the client if the server is `Honest`.
     pub does: &'static str,
-    /// A noun phrase: what the client must do.
+    /// The behaviour that the client must show, as a noun phrase.
     pub expects: &'static str,
     /// The rules that decide.
     pub rules: &'static [Rule],

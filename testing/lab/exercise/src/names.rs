@@ -63,8 +63,8 @@ fn holds<T: PartialEq + std::fmt::Debug>(what: &str, found: T, wanted: T) -> Res
     )))
 }
 
-/// Checks that a part has left nothing. Linux's NFS client removes an open file for good (`.nfs...`) when it has
-/// been closed, in the background.
+/// Checks that a part has left nothing. Linux's client renames an open file that is unlinked to `.nfs...`, and
+/// removes that in the background after the last close.
 fn empty(folder: &Path) -> Result<(), Failure> {
     let until = Instant::now() + REMOVED;
     loop {
