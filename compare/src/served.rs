@@ -104,7 +104,7 @@ pub(crate) enum PairEnd {
 pub(crate) struct Relayed {
     /// The settings of the side with RPC-over-RDMA, and where to listen.
     pub(crate) between: Served,
-    /// Which gateway of the pair it is.
+    /// The gateway's position in the pair.
     pub(crate) end: PairEnd,
     /// The next gateway, or the server.
     pub(crate) to: SocketAddr,

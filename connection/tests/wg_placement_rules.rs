@@ -287,7 +287,7 @@ fn an_end_whose_properties_were_refused_places_no_arguments() {
     }
 }
 
-/// The same at a server, which hears of the error although it makes no calls.
+/// A server hears of the refusal, although it makes no calls, and then places no results.
 #[test]
 fn an_end_whose_properties_were_refused_places_no_results() {
     let mut peer = server(RECEIVE_SIZE);

@@ -14,7 +14,7 @@ import sys
 
 
 def outcome(case):
-    """How a case ended, and the message of a failure."""
+    """Returns the outcome of a case, and the message of a failure."""
     for kind in ("skipped", "error", "failure", "warning"):
         if kind in case:
             detail = case[kind]
@@ -23,7 +23,7 @@ def outcome(case):
 
 
 def outcomes(path):
-    """The outcomes of a run by code of the case."""
+    """Returns the outcomes of a run by code of the case."""
     return {case["code"]: outcome(case) for case in json.loads(path.read_text())["testcase"]}
 
 

@@ -22,7 +22,7 @@ use crate::usage::Usage;
 use crate::variant::Variant;
 
 const MIB: f64 = 1_048_576.0;
-/// What delays the link between the gateways.
+/// The value of `delayed_by`: the processes that delay the link between the gateways.
 pub(super) const ENDS: &str = "both gateways";
 
 /// The processes of one variant.

@@ -8,7 +8,7 @@ use crate::rows::Conditions;
 /// The most that all processes together may use, as a multiple of what they use at the hops alone.
 pub(super) const MOST: f64 = 1.25;
 
-/// What one call costs, all processes together.
+/// Costs of one call, summed over all processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CostOfCall {
     /// Processor time, microseconds.
@@ -53,9 +53,9 @@ pub struct GatewayRow {
     pub hops_ratio_interval: Option<Interval>,
     /// Operations per second with several in flight.
     pub ops_per_s: Option<f64>,
-    /// The same over TCP alone.
+    /// Operations per second over TCP alone, with several in flight.
     pub tcp_ops_per_s: Option<f64>,
-    /// The same by the variant alone.
+    /// Operations per second by the variant alone, with several in flight.
     pub rdma_ops_per_s: Option<f64>,
     /// Data moved per second through the gateways, with several operations in flight.
     pub mib_per_s: Option<f64>,

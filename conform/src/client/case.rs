@@ -65,7 +65,7 @@ pub enum Stray {
     Call,
 }
 
-/// What the server does beside what every server does.
+/// An unusual behaviour of the server, or `Honest` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Nothing: the usual private data, 8 credits, the usual replies.
@@ -109,9 +109,9 @@ pub enum Act {
 /// The end that the client's operation must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It succeeds, with the right data.
+    /// Success, with the right data.
     Succeeds,
-    /// It ends, with success or not, but is not killed by a signal.
+    /// Success or failure, but no crash.
     Ends,
 }
 
@@ -126,7 +126,7 @@ pub struct Case {
     pub level: Level,
     /// The operation that the client performs.
     pub operation: Operation,
-    /// What the server does.
+    /// The behaviour of the server.
     pub act: Act,
     /// The behaviour under test, as a noun phrase: of the server, or of the client if the server is `Honest`.
     pub does: &'static str,

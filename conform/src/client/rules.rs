@@ -27,7 +27,7 @@ pub enum Rule {
     FirstCall,
     /// No more calls outstanding than granted, and than asked for (RFC 8166, 3.3.1).
     Credits,
-    /// The same after a grant that is lower than the one before (RFC 8166, 3.3.1).
+    /// No more calls outstanding than granted, after a grant that is lower than the one before (RFC 8166, 3.3.1).
     LoweredCredits,
     /// RDMA_NOMSG has a position-zero Read chunk, and nothing behind the header (RFC 8166, 4.2.4).
     NoMsg,
@@ -65,7 +65,7 @@ pub enum Rule {
     Bounds,
 }
 
-/// What was found of a rule.
+/// Findings about one rule.
 #[derive(Clone, Debug, Default)]
 struct Finding {
     /// The number of times that something was looked at.
@@ -74,7 +74,7 @@ struct Finding {
     broken: Option<String>,
 }
 
-/// What was found of all rules.
+/// Findings about all rules.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Findings(HashMap<Rule, Finding>);
 

@@ -47,7 +47,7 @@ impl Shared {
     }
 }
 
-/// What connections know of the performance.
+/// State that all connections of a performance share.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) operation: Operation,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::case::Operation;
 
-/// How far a client is, as the server sees it.
+/// Progress of a client, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Connections so far.
@@ -21,7 +21,7 @@ pub struct Task<'a> {
     pub operation: Operation,
     /// The address that the server listens on.
     pub address: SocketAddr,
-    /// What [`Operation::Write`] writes.
+    /// The content that [`Operation::Write`] writes.
     pub content: &'a [u8],
     /// Returns how far the client is.
     pub progress: &'a dyn Fn() -> Progress,
@@ -30,18 +30,17 @@ pub struct Task<'a> {
 /// The end of a client's operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It succeeded. If known, these are the bytes of the file that was read, or a text with the names that were
-    /// listed.
+    /// Success, with the bytes of the file that was read, or a text with the names that were listed, if known.
     Succeeded(Option<Vec<u8>>),
-    /// It failed, and says why.
+    /// Failure, with the reason.
     Failed(String),
-    /// It was killed by a signal, or has crashed in another way.
+    /// Crash, such as a signal, with a description.
     Crashed(String),
-    /// It did not end in time.
+    /// Time-out.
     Late,
-    /// Nobody knows: the operation was performed by hand.
+    /// Unknown end: the operation was performed by hand, or interrupted.
     Unknown,
-    /// The client cannot perform this operation, and why.
+    /// Inability to perform this operation, with the reason.
     Unable(String),
 }
 

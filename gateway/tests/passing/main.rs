@@ -42,7 +42,7 @@ fn ends(between: Over) -> Ends {
     ends_apart(between, Duration::ZERO)
 }
 
-/// The same with a delay in each direction between two gateways.
+/// Returns the ends of [`ends`], with a delay in each direction between the two gateways.
 fn ends_apart(between: Over, delay: Duration) -> Ends {
     let (listener, address) = listener();
     let chain = Chain::delayed(between, address, delay);

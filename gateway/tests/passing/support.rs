@@ -187,7 +187,7 @@ impl Chain {
         Self::delayed(between, server, Duration::ZERO)
     }
 
-    /// The same with a delay in each direction between the two.
+    /// Returns the chain of [`Self::of`], with a delay in each direction between the two gateways.
     pub(crate) fn delayed(between: Over, server: SocketAddr, delay: Duration) -> Self {
         let start =
             |from, to, server| Gateway::start_delayed(from, to, RelayOptions::new(server), delay);

@@ -1,4 +1,4 @@
-//! What a client sends to a plain server: headers, credits, chunks (RFC 8166, sections 3 and 4).
+//! Cases of the messages that a client sends to a plain server: headers, credits, chunks (RFC 8166, sections 3 and 4).
 
 use super::sends;
 use crate::case::Level;
