@@ -6,12 +6,12 @@ here=$PWD/testing/gateway
 [[ -x $rpcrdma ]] || { echo "$0: there is no $rpcrdma" >&2 && exit 1; }
 
 # What lies between the client and the server: a name, then options of the gateway that the client connects to, those of
-# the gateway at the server, and how the first one says which version was agreed.
+# the gateway at the server, how the first one says which version was agreed, and whether Sends place items.
 transports=(
-    'v1|-o rpcrdma=1||version 1'
-    '2016|-o rpcrdma=2||version 2:'
-    'wg|-o rpcrdma=2wg,features=cont|--features cont|version 2wg'
-    'wg-ddp|-o rpcrdma=2wg||version 2wg'
+    'v1|-o rpcrdma=1||version 1|'
+    '2016|-o rpcrdma=2||version 2:|placing'
+    'wg|-o rpcrdma=2wg,features=cont|--features cont|version 2wg|'
+    'wg-ddp|-o rpcrdma=2wg||version 2wg|placing'
 )
 # Ports, on loopback in the namespace.
 server_port=2049 gateway_port=2050
@@ -118,27 +118,28 @@ volume() { gluster --mode=script volume "$@" >>"$work/gluster.log" 2>&1 || fail 
 
 # gateways TRANSPORT: starts a pair before the server.
 gateways() {
-    local name client to_server version row
+    local name client to_server version places row
     for row in "${transports[@]}"; do
-        IFS='|' read -r name client to_server version <<<"$row"
+        IFS='|' read -r name client to_server version places <<<"$row"
         [[ $name != "$1" ]] || break
     done
     [[ $name == "$1" ]] || fail "no transport is called $1"
-    agreed=$version
+    agreed=$version placing=$places
     # shellcheck disable=SC2086 # Options.
     "$rpcrdma" gateway -v --listen rdma:127.0.0.1:20049 --to "tcp:127.0.0.1:$server_port" $to_server \
         >"$work/at-server.log" 2>&1 &
     at_server=$!
     awaited 20049 "$at_server" 'the gateway at the server'
     # shellcheck disable=SC2086 # Options.
-    "$rpcrdma" gateway -v --listen "tcp:127.0.0.1:$gateway_port" --to rdma:127.0.0.1:20049 $client \
-        >"$work/at-client.log" 2>&1 &
+    "$rpcrdma" gateway -v --explain --listen "tcp:127.0.0.1:$gateway_port" --to rdma:127.0.0.1:20049 $client \
+        >"$work/at-client.kinds" 2>"$work/at-client.log" &
     at_client=$!
     awaited "$gateway_port" "$at_client" 'the gateway at the client'
 }
 
-# gateways_end: ends the pair, and checks that it spoke the version and passed all messages. Leaves in $passed what the
-# first gateway counted.
+# gateways_end: ends the pair, and checks that it spoke the version, placed no items if it should not, and passed all
+# messages. Leaves in $passed what the first gateway counted, and in $placed the number of kinds of calls with items
+# that were planned to be placed by Sends, in the call or in the reply.
 gateways_end() {
     local log
     kill -TERM "$at_client"
@@ -146,6 +147,10 @@ gateways_end() {
     kill -TERM "$at_server"
     wait "$at_server" || fail "the gateway at the server ended with status $?"
     grep -q "decision=$agreed" "$work/at-client.log" || fail "the gateways did not agree on $agreed"
+    # The version is the same with and without placement.
+    grep -q '^explain: ' "$work/at-client.kinds" || fail 'the gateway at the client explains no kind of call'
+    placed=$(grep -c -E '^explain: .*(item [0-9]+|its items) placed' "$work/at-client.kinds" || true)
+    [[ $placing || $placed == 0 ]] || fail "$placed kinds of calls had items placed"
     # No call was answered by a gateway, because a reply was longer than expected or an item was where none may be.
     for log in "$work"/at-{client,server}.log; do
         passed=$(grep -o 'passed on .*' "$log") || fail "${log##*/} does not say how much passed"
