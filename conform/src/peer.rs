@@ -220,14 +220,14 @@ impl Peer {
         self.said(1);
     }
 
-    /// Writes to memory of the peer by RDMA Write.
+    /// Writes to memory of the peer by RDMA Write. The offset is what the peer has said: it may wrap.
     pub fn write(&mut self, stag: u32, offset: u64, bytes: &[u8]) {
         let (mut at, mut pieces) = (offset, bytes.chunks(CUT).peekable());
         while let Some(piece) = pieces.next() {
             let last = pieces.peek().is_none();
             let whole = Tagged::write(stag, at, piece);
             self.say(&Tagged { last, ..whole }.ulpdu());
-            at += piece.len() as u64;
+            at = at.wrapping_add(piece.len() as u64);
         }
     }
 
@@ -237,7 +237,7 @@ impl Peer {
         self.reads = self.reads.wrapping_add(1);
     }
 
-    /// Answers a Read Request.
+    /// Answers a Read Request. The offset of its sink may wrap.
     pub fn respond(&mut self, request: &ReadRequest, bytes: &[u8]) {
         let mut at = request.sink_offset;
         let mut pieces = bytes.chunks(CUT).peekable();
@@ -246,7 +246,7 @@ impl Peer {
             let last = pieces.peek().is_none();
             let whole = Tagged::response(request.sink, at, piece);
             self.say(&Tagged { last, ..whole }.ulpdu());
-            at += piece.len() as u64;
+            at = at.wrapping_add(piece.len() as u64);
             if last {
                 return;
             }
@@ -331,5 +331,40 @@ impl Peer {
         }
         rest.truncate(ulpdu);
         Ok(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// Two ends of a connection.
+    fn pair() -> [Peer; 2] {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let one = Peer::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        [one, Peer::new(Stream::new(other).unwrap())]
+    }
+
+    #[test]
+    fn offsets_at_the_end_of_the_range_wrap() {
+        const NEAR: u64 = u64::MAX - 10;
+        let bytes = [7; CUT + 1];
+        let [mut one, mut other] = pair();
+        one.write(1, NEAR, &bytes);
+        let request = ReadRequest {
+            sink: 2,
+            sink_offset: NEAR,
+            length: bytes.len() as u32,
+            source: 3,
+            source_offset: 0,
+        };
+        one.respond(&request, &bytes);
+        let response = other.hear(&mut || true);
+        assert!(matches!(response, Ok(Heard::Response { stag: 2, .. })));
+        let offsets: Vec<u64> = other.placed.iter().map(|it| it.offset).collect();
+        assert_eq!(offsets, [NEAR, CUT as u64 - 11]);
     }
 }
