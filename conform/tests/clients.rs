@@ -109,6 +109,44 @@ fn planted_defects_are_found() {
     });
 }
 
+/// A client that ends in another way than by a failure.
+struct Ending(Own, Ended);
+
+impl Client for Ending {
+    fn perform(&mut self, task: &Task<'_>) -> Ended {
+        match self.0.perform(task) {
+            Ended::Failed(_) => self.1.clone(),
+            other => other,
+        }
+    }
+}
+
+#[test]
+fn a_crash_or_a_hang_after_a_lost_connection_is_found() {
+    let verdicts = |ended| {
+        let own = Own::behind(Box::new(|judge| start(judge, Defect::StaysAway)));
+        let mut client = Ending(own.waiting(Duration::from_secs(1)), ended);
+        let report = judged(&mut client, &["rfc5531/9/1002", "rfc5531/9/1003"]);
+        assert_eq!(report.untestable, None);
+        report.entries.into_iter().map(|it| it.verdict)
+    };
+    let crash = Ended::Crashed("signal 11".into());
+    for (ended, fails) in [
+        (crash, true),
+        (Ended::Late, true),
+        // That it must try again, no text says.
+        (Ended::Failed("EIO".into()), false),
+    ] {
+        for verdict in verdicts(ended.clone()) {
+            let is_expected = match fails {
+                true => matches!(verdict, Verdict::Failed(_)),
+                false => matches!(verdict, Verdict::NotApplicable(_)),
+            };
+            assert!(is_expected, "{ended:?}: {verdict:?}");
+        }
+    }
+}
+
 /// A client that does nothing.
 struct Idle;
 

@@ -140,12 +140,20 @@ fn verdict(case: &Case, done: &Performed) -> Verdict {
     if let Some(what) = case.rules.iter().find_map(broken) {
         return Verdict::Failed(what.to_owned());
     }
+    let end = case.outcome.and_then(|expected| outcome(expected, done));
+    // A crash or a hang may be why nothing more was seen.
+    let is_worst = matches!(done.ended, Ended::Crashed(_) | Ended::Late);
+    // That an operation outlives its connection, no text says; it must outlive fewer credits.
+    let is_decided = is_worst || case.act == Act::Lower && done.acted;
+    if let Some(what) = end.clone().filter(|_| is_decided) {
+        return Verdict::Failed(what);
+    }
     let looked = case.rules.iter().any(|rule| done.findings.looked(*rule));
     let plain = case.act == Act::Honest && case.outcome.is_some();
     if !done.acted || !plain && !case.rules.is_empty() && !looked {
         return Verdict::NotApplicable("the client did nothing that this case looks at".into());
     }
-    match case.outcome.and_then(|expected| outcome(expected, done)) {
+    match end {
         Some(what) => Verdict::Failed(what),
         None => Verdict::Passed,
     }
@@ -237,5 +245,47 @@ mod tests {
             Verdict::Failed(_)
         ));
         assert!(matches!(ended(Ended::Late), Verdict::Failed(_)));
+    }
+
+    #[test]
+    fn a_crash_fails_where_nothing_was_looked_at() {
+        let case = case(&[Rule::Again], Some(Outcome::Succeeds));
+        let verdict = |acted, ended| {
+            let findings = Findings::default();
+            let done = Performed {
+                acted,
+                ..done(findings, ended)
+            };
+            verdict(&case, &done)
+        };
+        for acted in [false, true] {
+            let crashed = verdict(acted, Ended::Crashed("signal 11".into()));
+            assert!(matches!(crashed, Verdict::Failed(_)), "{crashed:?}");
+            let late = verdict(acted, Ended::Late);
+            assert!(matches!(late, Verdict::Failed(_)), "{late:?}");
+            let failed = verdict(acted, Ended::Failed("EIO".into()));
+            assert!(matches!(failed, Verdict::NotApplicable(_)), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn an_operation_that_fewer_credits_end_has_failed() {
+        let case = Case {
+            act: Act::Lower,
+            ..case(&[Rule::LoweredCredits], Some(Outcome::Succeeds))
+        };
+        let verdict = |acted, ended, incomplete: Option<&str>| {
+            let done = Performed {
+                acted,
+                incomplete: incomplete.map(str::to_owned),
+                ..done(Findings::default(), ended)
+            };
+            matches!(verdict(&case, &done), Verdict::Failed(_))
+        };
+        let failed = || Ended::Failed("EIO".into());
+        assert!(verdict(true, failed(), None));
+        assert!(verdict(true, Ended::Unknown, Some("not the whole file")));
+        assert!(!verdict(true, Ended::Unknown, None));
+        assert!(!verdict(false, failed(), None));
     }
 }

@@ -47,6 +47,8 @@ pub enum Defect {
     ReservedFlag,
     /// Memory of calls that have ended can be read.
     MemoryStays,
+    /// Does not come back after its connection has ended.
+    StaysAway,
 }
 
 /// Starts a relay to `judge` with this defect, and returns its address. It lives as long as the process.
@@ -58,6 +60,9 @@ pub fn start(judge: SocketAddr, defect: Defect) -> SocketAddr {
             let Ok((client, _)) = listener.accept() else {
                 return;
             };
+            if number > 0 && defect == Defect::StaysAway {
+                return;
+            }
             let Ok(upstream) = TcpStream::connect(judge) else {
                 return;
             };

@@ -27,6 +27,8 @@ const EXPORT: &[u8] = b"/conform";
 const MIB: usize = 1 << 20;
 /// The length of a READ.
 const PIECE: u32 = 8192;
+/// The usual wait for a reply.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Something between the client and the judge: takes the judge's address, and returns the one to connect to.
 pub type Between = Box<dyn FnMut(SocketAddr) -> SocketAddr>;
@@ -34,6 +36,8 @@ pub type Between = Box<dyn FnMut(SocketAddr) -> SocketAddr>;
 /// The client.
 pub struct Own {
     between: Between,
+    /// The longest wait for a reply, on all connections.
+    timeout: Duration,
 }
 
 impl Own {
@@ -41,12 +45,21 @@ impl Own {
     pub fn new() -> Self {
         Self {
             between: Box::new(|address| address),
+            timeout: TIMEOUT,
         }
     }
 
     /// Returns the client behind something that changes what it sends and receives.
     pub fn behind(between: Between) -> Self {
-        Self { between }
+        Self {
+            between,
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// Sets how long the client waits for a reply.
+    pub fn waiting(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 }
 
@@ -61,7 +74,7 @@ impl Client for Own {
         let port: Rc<RefCell<dyn ClientTransport>> = Rc::new(RefCell::new(port));
         let options = ClientOptions {
             credential: Credential::Sys(AuthSys::default()),
-            timeout: Duration::from_secs(20),
+            timeout: self.timeout,
             retry: Retry::Soft { retransmissions: 0 },
             ..ClientOptions::default()
         };
