@@ -21,12 +21,22 @@ const SINK: u32 = 0x51;
 const LONGEST: u64 = 1 << 20;
 /// The most calls that wait for a reply.
 const MOST_WAITING: usize = 1024;
+/// The most bytes of calls that wait for a reply: eight calls of the longest inline threshold.
+const MOST_BYTES: usize = 8 * (256 << 10);
 
 /// A call that has arrived and is not answered.
 pub(super) struct Waiting {
     pub(super) header: Header,
     /// The bytes behind the header.
     pub(super) behind: Vec<u8>,
+    /// The length of the message, bytes.
+    pub(super) length: usize,
+}
+
+/// Returns whether another call of this length may wait.
+fn has_room(waiting: &VecDeque<Waiting>, length: usize) -> bool {
+    let bytes: usize = waiting.iter().map(|it| it.length).sum();
+    waiting.len() < MOST_WAITING && bytes.saturating_add(length) <= MOST_BYTES
 }
 
 /// Something that has happened.
@@ -229,13 +239,18 @@ impl<'a> Connection<'a> {
                 });
             }
         }
-        if self.waiting.len() >= MOST_WAITING {
-            shared
-                .exchange
-                .text(format!("more than {MOST_WAITING} calls wait"));
+        let length = bytes.len();
+        if !has_room(&self.waiting, length) {
+            shared.exchange.text(format!(
+                "more than {MOST_WAITING} calls or {MOST_BYTES} bytes of calls wait"
+            ));
             return Err(Over);
         }
-        self.waiting.push_back(Waiting { header, behind });
+        self.waiting.push_back(Waiting {
+            header,
+            behind,
+            length,
+        });
         Ok(())
     }
 
@@ -374,5 +389,23 @@ mod tests {
             ..Frame::request()
         };
         assert_ne!(reply_frame(&markers, &[]).flags & mpa::REJECT, 0);
+    }
+
+    #[test]
+    fn calls_that_wait_are_bounded() {
+        let most = |length: usize| {
+            let mut waiting = VecDeque::new();
+            while has_room(&waiting, length) {
+                waiting.push_back(Waiting {
+                    header: v1::header(7),
+                    behind: Vec::new(),
+                    length,
+                });
+            }
+            waiting.len()
+        };
+        assert_eq!([256 << 10, 1 << 20].map(most), [8, 2]);
+        assert_eq!(most(100), MOST_WAITING);
+        assert_eq!(most(usize::MAX), 0);
     }
 }

@@ -68,7 +68,7 @@ impl Connection<'_> {
 
     /// Performs a call and answers it.
     fn perform(&mut self, waiting: Waiting) -> Result<(), Over> {
-        let Waiting { header, behind } = waiting;
+        let Waiting { header, behind, .. } = waiting;
         let payload = match header.procedure == v1::NOMSG {
             true => {
                 let message = header.reads.iter().filter(|(position, _)| *position == 0);
