@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
@@ -47,8 +49,12 @@ pub struct Stream {
     patience: Duration,
     /// The time after which nothing is read any more, however much comes.
     deadline: Option<Instant>,
+    /// A flag that ends every read and write, however much comes.
+    stop: Option<Arc<AtomicBool>>,
     /// Whether a write was answered with RST, which the system reports only once.
     reset: bool,
+    /// Whether a write has failed.
+    failed: bool,
     /// The observer.
     watched: Option<Watched>,
 }
@@ -66,7 +72,9 @@ impl Stream {
             socket,
             patience: PATIENCE,
             deadline: None,
+            stop: None,
             reset: false,
+            failed: false,
             watched: None,
         })
     }
@@ -110,16 +118,66 @@ impl Stream {
         self.deadline = Some(deadline);
     }
 
+    /// Sets a flag after which reads and writes fail. Nothing is written any more after a write that failed.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub fn stop_by(&mut self, stop: Arc<AtomicBool>) -> std::io::Result<()> {
+        self.socket.set_write_timeout(Some(GLANCE))?;
+        self.stop = Some(stop);
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stop = self.stop.as_ref();
+        stop.is_some_and(|it| it.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a write has failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
     /// Sends raw bytes. Returns whether that succeeded; a later read shows the reason of a failure.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
+        if self.failed && self.stop.is_some() {
+            return false;
+        }
         if let Some(watched) = &self.watched {
             watched.bytes(true, bytes);
         }
-        let written = self.socket.write_all(bytes);
+        let written = match self.stop {
+            Some(_) => self.write_until_stopped(bytes),
+            None => self.socket.write_all(bytes),
+        };
         if let Err(error) = &written {
+            self.failed = true;
             self.reset |= error.kind() == ErrorKind::ConnectionReset;
         }
         written.is_ok()
+    }
+
+    fn write_until_stopped(&mut self, mut bytes: &[u8]) -> std::io::Result<()> {
+        let mut since = Instant::now();
+        while !bytes.is_empty() {
+            match self.socket.write(bytes) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    bytes = &bytes[n..];
+                    since = Instant::now();
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut if since.elapsed() < PATIENCE => {}
+                    ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+            if !bytes.is_empty() && self.is_stopped() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
     }
 
     /// Sends FIN.
@@ -165,7 +223,7 @@ impl Stream {
     ) -> Result<Vec<u8>, Gone> {
         let (start, mut bytes, mut done) = (Instant::now(), vec![0; len], 0);
         while done < len {
-            if self.deadline.is_some_and(|it| Instant::now() > it) {
+            if self.is_stopped() || self.deadline.is_some_and(|it| Instant::now() > it) {
                 return Err(Gone::Late);
             }
             match self.socket.read(&mut bytes[done..]) {

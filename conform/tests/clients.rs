@@ -11,7 +11,9 @@ mod defective_client;
 #[path = "common/own_client.rs"]
 mod own_client;
 
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rpcrdma_conform::client::case::Operation;
@@ -21,6 +23,7 @@ use rpcrdma_conform::client::performance::Judge;
 use rpcrdma_conform::client::under_test::{Client, Ended, Task};
 use rpcrdma_conform::judge::Selection;
 use rpcrdma_conform::report::{Report, Verdict};
+use rpcrdma_conform::wire::{ddp, mpa, rpc, v1};
 
 use defective_client::{Defect, start};
 use own_client::Own;
@@ -193,9 +196,8 @@ struct Odd(&'static [u8]);
 
 impl Client for Odd {
     fn perform(&mut self, task: &Task<'_>) -> Ended {
-        use std::io::Write;
-        let mut stream = std::net::TcpStream::connect(task.address).unwrap();
-        let frame = rpcrdma_conform::wire::mpa::Frame::request().bytes();
+        let mut stream = TcpStream::connect(task.address).unwrap();
+        let frame = mpa::Frame::request().bytes();
         // The judge may have closed the connection already.
         drop(stream.write_all(&frame));
         drop(stream.write_all(self.0));
@@ -208,5 +210,53 @@ fn octets_that_are_no_messages_do_no_harm() {
     for bytes in [&[][..], &[0xff; 300], &[0, 3, 1, 2, 3, 0, 0, 0, 0, 0]] {
         let report = judged(&mut Odd(bytes), &["rfc8166/3.5.1", "rfc8166/4.2.2/1001"]);
         assert_eq!(report.status(false), 1, "{bytes:?}");
+    }
+}
+
+/// A client that goes on sending when its operation has ended, and reads nothing.
+struct Flood(fn(u32) -> Vec<u8>);
+
+impl Client for Flood {
+    fn perform(&mut self, task: &Task<'_>) -> Ended {
+        let mut stream = TcpStream::connect(task.address).unwrap();
+        stream.write_all(&mpa::Frame::request().bytes()).unwrap();
+        let ulpdu = self.0;
+        std::thread::spawn(move || {
+            // Many at once, so that the judge never waits for the next one.
+            for first in (1..).step_by(64) {
+                let some = (first..first + 64).map(|msn| mpa::fpdu(&ulpdu(msn), false));
+                if stream
+                    .write_all(&some.collect::<Vec<_>>().concat())
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        });
+        while (task.progress)().connections == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ended::Unknown
+    }
+}
+
+#[test]
+fn a_client_that_never_stops_does_not_outlast_its_performance() {
+    let writes = |_: u32| ddp::Tagged::write(1, 0, &[]).ulpdu();
+    let calls = |msn: u32| {
+        let call = v1::header(msn).with(&rpc::null(msn).bytes());
+        ddp::Untagged::send(msn, &call).ulpdu()
+    };
+    let (tell, told) = mpsc::channel();
+    for ulpdu in [writes as fn(u32) -> Vec<u8>, calls] {
+        let tell = tell.clone();
+        std::thread::spawn(move || {
+            let report = judged(&mut Flood(ulpdu), &["rfc8166/3.5.1"]);
+            tell.send(report.entries.len()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        let cases = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(cases > 0);
     }
 }

@@ -75,6 +75,7 @@ impl<'a> Connection<'a> {
         let failed = |error: &dyn std::fmt::Display| format!("a connection: {error}");
         socket.set_nonblocking(false).map_err(|it| failed(&it))?;
         let mut stream = Stream::new(socket).map_err(|it| failed(&it))?;
+        stream.stop_by(stage.stop()).map_err(|it| failed(&it))?;
         if let Some(watcher) = &stage.watcher {
             stream.watch(watcher).map_err(|it| failed(&it))?;
         }
@@ -125,6 +126,13 @@ impl<'a> Connection<'a> {
     /// Returns the next thing that happens.
     pub(super) fn next(&mut self, until: Option<Instant>) -> Result<Event, Over> {
         let stage = self.stage;
+        if stage.has_ended() {
+            return Err(Over);
+        }
+        if self.peer.stream.has_failed() {
+            self.note("the connection ends: nothing can be sent".into());
+            return Err(Over);
+        }
         let goes_on = || !stage.has_ended() && until.is_none_or(|it| Instant::now() < it);
         if !self.peer.stream.is_readable(&mut { goes_on }) {
             return match stage.has_ended() {

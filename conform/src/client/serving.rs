@@ -33,6 +33,10 @@ impl Connection<'_> {
 
     fn serve_all(&mut self) -> Result<(), Over> {
         loop {
+            // Calls that wait would be answered also when nobody is left who looks at that.
+            if self.stage.has_ended() || self.peer.stream.has_failed() {
+                return Err(Over);
+            }
             if self.waiting.is_empty() {
                 self.next(None)?;
                 continue;

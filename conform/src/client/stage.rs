@@ -1,7 +1,7 @@
 //! State that the connections of one performance share, and what is found.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::call::Call;
@@ -55,7 +55,7 @@ pub(super) struct Stage {
     pub(super) patience: Duration,
     pub(super) watcher: Option<Watcher>,
     shared: Mutex<Shared>,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
     /// Connections that were set up.
     set_up: AtomicUsize,
     /// Connections that have not ended.
@@ -89,7 +89,7 @@ impl Stage {
                 answered: false,
                 not_set_up: None,
             }),
-            stop: AtomicBool::new(false),
+            stop: Arc::default(),
             set_up: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
         }
@@ -102,6 +102,11 @@ impl Stage {
     /// Returns whether the performance has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    /// Returns the flag that is set when the performance ends.
+    pub(super) fn stop(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
     }
 
     /// Ends the performance, and with it all connections.
