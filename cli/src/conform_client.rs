@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use nfs_copy::Interrupt;
@@ -25,9 +25,11 @@ const OWN: &str = "own";
 /// The exit status of this program when it panics.
 const PANICKED: i32 = 101;
 /// The most bytes of a command's output that are kept.
-const KEPT: u64 = 1 << 20;
+const KEPT: usize = 1 << 20;
 /// The longest time of a command, in terms of the wait for one message.
 const PATIENCE: u32 = 12;
+/// The longest wait for more output of a command that has ended: a process that left its group may keep the pipe open.
+const OUTPUT: Duration = Duration::from_secs(1);
 /// The time between two looks whether a command has ended.
 const GLANCE: Duration = Duration::from_millis(10);
 /// The time without a connection after which an operation by hand has ended.
@@ -157,13 +159,30 @@ impl UnderTest {
         let status = self.waited(&mut child);
         // What the command has left behind would keep the pipes open, and the port busy.
         kill(&child);
-        let [output, errors] = [output, errors].map(|thread| {
-            let read = thread.map(|it| it.join().unwrap_or_default());
-            read.unwrap_or_default()
+        let [output, errors] = [output, errors].map(|pieces| {
+            let whole = pieces.map(|it| self.whole(&it));
+            whole.unwrap_or_default()
         });
         match status {
             None => Ended::Late,
             Some(status) => ended(status, output, &errors),
+        }
+    }
+
+    /// Returns the output of a command that has ended.
+    fn whole(&self, pieces: &Receiver<Vec<u8>>) -> Vec<u8> {
+        let mut whole = Vec::new();
+        let mut since = Instant::now();
+        loop {
+            match pieces.recv_timeout(GLANCE) {
+                Ok(piece) => {
+                    whole.extend(piece);
+                    since = Instant::now();
+                }
+                Err(RecvTimeoutError::Timeout)
+                    if since.elapsed() < OUTPUT && !self.interrupt.is_set() => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return whole,
+            }
         }
     }
 
@@ -246,15 +265,29 @@ fn by_kernel(operation: Operation) -> String {
     format!("mount -t nfs -o {options} {{host}}:/conform /mnt && {what}; umount /mnt")
 }
 
-/// Reads all of a pipe, and keeps its beginning.
-fn kept(mut pipe: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+/// Reads all of a pipe. What comes is the beginning, in pieces.
+fn kept(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (pieces, kept) = channel();
     std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What was read before an error is what there is.
-        drop(pipe.by_ref().take(KEPT).read_to_end(&mut bytes));
+        let (mut room, mut left) = ([0; 8192], KEPT);
+        while left > 0 {
+            let most = left.min(room.len());
+            match pipe.read(&mut room[..most]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // What was read before an error is what there is.
+                Ok(0) | Err(_) => return,
+                Ok(n) => {
+                    left -= n;
+                    if pieces.send(room[..n].to_vec()).is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        drop(pieces);
         drop(std::io::copy(&mut pipe, &mut std::io::sink()));
-        bytes
-    })
+    });
+    kept
 }
 
 /// Ends a command and everything that it has started.
@@ -295,6 +328,32 @@ mod tests {
         assert_eq!(end(1 << 8), Ended::Failed("exit status 1: why".into()));
         assert_eq!(end(139 << 8), Ended::Crashed("signal 11: why".into()));
         assert_eq!(end(6), Ended::Crashed("signal 6: why".into()));
+    }
+
+    #[test]
+    fn output_that_a_process_outside_the_group_keeps_open_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let ready = dir.path().join("ready");
+        let client = UnderTest {
+            runs: Vec::new(),
+            address: "127.0.0.1:7".parse().unwrap(),
+            mount_port: 0,
+            file: None,
+            patience: Duration::from_secs(30),
+            interrupt: Interrupt::new(),
+            explained: HashMap::new(),
+        };
+        let ready = ready.display();
+        let script = format!(
+            "setsid sh -c 'touch {ready}; exec sleep 40' & \
+             until [ -e {ready} ]; do sleep 0.01; done; echo done"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        let started = Instant::now();
+        let ended = client.run(command);
+        assert_eq!(ended, Ended::Succeeded(Some(b"done\n".to_vec())));
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 
     #[test]
