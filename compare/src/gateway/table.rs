@@ -156,6 +156,8 @@ fn costs_sentence(rows: &[GatewayRow]) -> String {
 /// within a quarter.
 fn trips_sentence(rows: &[GatewayRow]) -> Option<String> {
     let mut said: Vec<String> = Vec::new();
+    // The rows that have both, and those of them that differ.
+    let mut compared = 0_usize;
     let mut differing = Vec::new();
     let mut rest = rows;
     while let Some(first) = rest.first() {
@@ -169,10 +171,11 @@ fn trips_sentence(rows: &[GatewayRow]) -> Option<String> {
             };
             let of_count = by_trips.entry(count(Some(counted))).or_default();
             of_count.push(row.transfer_mode);
-            let clock = row
-                .round_trips
-                .filter(|clock| (clock - counted).abs() > 0.25);
-            if let Some(clock) = clock {
+            let Some(clock) = row.round_trips else {
+                continue;
+            };
+            compared += 1;
+            if (clock - counted).abs() > 0.25 {
                 let (op, via) = (operation(row), row.transfer_mode);
                 differing.push(format!("{op} by {via} ({clock:.2})"));
             }
@@ -187,6 +190,7 @@ fn trips_sentence(rows: &[GatewayRow]) -> Option<String> {
         rest = others;
     }
     let clock = match differing.is_empty() {
+        true if compared == 0 => "The clock was exact for none of them.".to_owned(),
         true => "The clock agrees within a quarter wherever it was exact.".to_owned(),
         false => format!("By the clock, others: {}.", differing.join(", ")),
     };
@@ -257,6 +261,15 @@ mod tests {
             trips_sentence(&[sample()])
                 .unwrap()
                 .contains("The clock agrees")
+        );
+        let inexact = GatewayRow {
+            round_trips: None,
+            ..sample()
+        };
+        let said = trips_sentence(&[inexact]).unwrap();
+        assert!(
+            said.ends_with("The clock was exact for none of them."),
+            "{said}"
         );
         let none = GatewayRow {
             counted_round_trips: None,
