@@ -56,7 +56,7 @@ pub(super) struct Export {
     pub(super) content: Vec<u8>,
     made: BTreeMap<u32, Vec<u8>>,
     called: BTreeMap<Vec<u8>, u32>,
-    /// The parts of the file that READs returned.
+    /// The parts of the file that READs returned, in order and apart.
     read: Vec<Range<u64>>,
     /// Whether the last name of the folder was returned.
     pub(super) listed: bool,
@@ -173,22 +173,28 @@ impl Export {
         let length = self.content.len() as u64;
         let start = offset.min(length);
         let end = start.saturating_add(u64::from(count)).min(length);
-        self.read.push(start..end);
+        self.add(start..end);
         let part = self.content[start as usize..end as usize].to_vec();
         (part, end == length)
     }
 
+    /// Adds a part to those that were read, in one with those that it touches.
+    fn add(&mut self, mut part: Range<u64>) {
+        if part.is_empty() {
+            return;
+        }
+        let from = self.read.partition_point(|it| it.end < part.start);
+        let to = self.read.partition_point(|it| it.start <= part.end);
+        for touched in self.read.drain(from..to) {
+            part = part.start.min(touched.start)..part.end.max(touched.end);
+        }
+        self.read.insert(from, part);
+    }
+
     /// Returns the first byte of the file that no READ returned.
     pub(super) fn unread(&self) -> Option<u64> {
-        let mut parts = self.read.clone();
-        parts.sort_by_key(|part| part.start);
-        let mut so_far = 0;
-        for part in parts {
-            if part.start > so_far {
-                break;
-            }
-            so_far = so_far.max(part.end);
-        }
+        let first = self.read.first().filter(|part| part.start == 0);
+        let so_far = first.map_or(0, |part| part.end);
         (so_far < self.content.len() as u64).then_some(so_far)
     }
 
@@ -214,6 +220,23 @@ mod tests {
         assert_eq!(export.unread(), Some(16384));
         export.read(16384, u32::MAX);
         assert_eq!(export.unread(), None);
+    }
+
+    #[test]
+    fn what_was_read_is_kept_once() {
+        let mut export = Export::new(false);
+        for (offset, count) in [(8, 2), (0, 2), (4, 2), (0, 0), (u64::MAX, 9), (4, 1)] {
+            export.read(offset, count);
+        }
+        assert_eq!(export.read, [0..2, 4..6, 8..10]);
+        // Parts that touch, and one that takes in others.
+        export.read(2, 2);
+        assert_eq!(export.read, [0..6, 8..10]);
+        export.read(1, 8);
+        assert_eq!(export.read, std::slice::from_ref(&(0..10)));
+        export.read(0, u32::MAX);
+        assert_eq!(export.unread(), None);
+        assert_eq!(export.read.len(), 1);
     }
 
     #[test]
