@@ -32,7 +32,7 @@ const PATIENCE: u32 = 12;
 const OUTPUT: Duration = Duration::from_secs(1);
 /// The time between two looks whether a command has ended.
 const GLANCE: Duration = Duration::from_millis(10);
-/// The time without a connection after which an operation by hand has ended.
+/// The time without a connection after which an operation by hand has ended, if the server closes none itself.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The client under test.
@@ -44,6 +44,8 @@ pub(crate) struct UnderTest {
     file: Option<PathBuf>,
     /// The longest time of a command.
     patience: Duration,
+    /// The longest wait for a client by hand that comes back after the server has closed its connection.
+    away: Duration,
     interrupt: Interrupt,
     /// The operations that were explained, for somebody who performs them by hand.
     explained: HashMap<Operation, u32>,
@@ -67,6 +69,7 @@ impl UnderTest {
             mount_port,
             file: None,
             patience: args.timeout.0.saturating_mul(PATIENCE),
+            away: args.timeout.0.max(QUIET),
             interrupt,
             explained: HashMap::new(),
         })
@@ -139,7 +142,9 @@ impl UnderTest {
             if progress.connections == 0 || progress.open > 0 {
                 since = Instant::now();
             }
-            if since.elapsed() > QUIET || self.interrupt.is_set() {
+            let is_awaited = task.closes && !progress.is_complete;
+            let quiet = if is_awaited { self.away } else { QUIET };
+            if since.elapsed() > quiet || self.interrupt.is_set() {
                 return Ended::Unknown;
             }
             std::thread::sleep(GLANCE);
@@ -319,6 +324,8 @@ fn ended(status: ExitStatus, output: Vec<u8>, errors: &[u8]) -> Ended {
 
 #[cfg(test)]
 mod tests {
+    use rpcrdma_conform::client::under_test::Progress;
+
     use super::*;
 
     #[test]
@@ -330,19 +337,50 @@ mod tests {
         assert_eq!(end(6), Ended::Crashed("signal 6: why".into()));
     }
 
-    #[test]
-    fn output_that_a_process_outside_the_group_keeps_open_is_not_waited_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let ready = dir.path().join("ready");
-        let client = UnderTest {
+    fn client() -> UnderTest {
+        UnderTest {
             runs: Vec::new(),
             address: "127.0.0.1:7".parse().unwrap(),
             mount_port: 0,
             file: None,
             patience: Duration::from_secs(30),
+            away: QUIET,
             interrupt: Interrupt::new(),
             explained: HashMap::new(),
+        }
+    }
+
+    #[test]
+    fn a_client_by_hand_has_time_to_come_back_where_the_server_closes() {
+        let lasts = |closes, is_complete, away| {
+            let progress = || Progress {
+                connections: 1,
+                open: 0,
+                is_complete,
+            };
+            let mut client = client();
+            client.away = away;
+            let task = Task {
+                operation: Operation::Write,
+                address: client.address,
+                closes,
+                content: &[],
+                progress: &progress,
+            };
+            let started = Instant::now();
+            client.by_hand(&task, Path::new("file"));
+            started.elapsed() > away
         };
+        let long = Duration::from_secs(60);
+        assert!(lasts(true, false, QUIET + QUIET / 2));
+        assert!(!lasts(false, false, long));
+        assert!(!lasts(true, true, long));
+    }
+
+    #[test]
+    fn output_that_a_process_outside_the_group_keeps_open_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let ready = dir.path().join("ready");
         let ready = ready.display();
         let script = format!(
             "setsid sh -c 'touch {ready}; exec sleep 40' & \
@@ -351,7 +389,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
         let started = Instant::now();
-        let ended = client.run(command);
+        let ended = client().run(command);
         assert_eq!(ended, Ended::Succeeded(Some(b"done\n".to_vec())));
         assert!(started.elapsed() < Duration::from_secs(30));
     }

@@ -86,13 +86,19 @@ pub(crate) fn run(
         shown.is_ok() && goes_on
     };
     let report = judge(&cases::all(), selection, &the_judge, &mut client, &mut each);
-    let report = report.context(address).map_err(untestable)?;
+    let mut report = report.context(address).map_err(untestable)?;
     shown?;
-    if interruptible.interrupt().is_set() {
-        return Err(interruptible.failure(address));
+    let is_interrupted = interruptible.interrupt().is_set();
+    if is_interrupted {
+        // Nor has it failed to connect.
+        report.untestable = None;
+        report.lost = Some("interrupted before the last case".into());
     }
     written(args, &report)?;
     summary(args, &format_args!("client at {address}"), &report)?;
+    if is_interrupted {
+        return Err(interruptible.failure(address));
+    }
     match report.status(args.strict) {
         0 => Ok(()),
         status => Err(Failure::Told(status)),

@@ -3,10 +3,13 @@
 mod common;
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use common::{is_iwarp, run};
+use common::{Running, is_iwarp, patience, rpcrdma, run};
 
 const LISTEN: [&str; 3] = ["conform", "--listen", "127.0.0.1:0"];
 
@@ -78,6 +81,35 @@ fn wrong_output_of_the_client_is_a_deviation() {
         done.stdout.contains("of what the client shows is wrong"),
         "{done:?}"
     );
+}
+
+#[test]
+fn an_interrupt_leaves_a_report_of_the_cases_before() {
+    if !is_iwarp() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [reading, json] = ["reading", "report.json"].map(|name| dir.path().join(name));
+    let read = format!("read=touch {}; exec sleep 60", reading.display());
+    let mut command = rpcrdma();
+    command.args(LISTEN).args(["--run", "own", "--run", &read]);
+    command.arg("--json").arg(&json);
+    let mut running = Running::start(&mut command);
+    let start = Instant::now();
+    while !reading.exists() {
+        assert!(start.elapsed() < patience(), "nothing reads");
+        assert!(running.is_running(), "it has ended by itself");
+        thread::sleep(Duration::from_millis(5));
+    }
+    running.interrupt();
+    let ended = running.finish();
+    assert_eq!(ended.status.signal(), Some(2), "{ended:#?}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let entries = report["entries"].as_array().unwrap();
+    assert!(!entries.is_empty());
+    let is_passed = |it: &Value| it["verdict"] == "passed";
+    assert!(entries.iter().all(is_passed), "{entries:#?}");
+    assert!(report["lost"].is_string(), "{report:#?}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ pub struct Report {
     pub entries: Vec<Entry>,
     /// Why no case could be performed.
     pub untestable: Option<String>,
-    /// After which case the server was gone. The cases after that one are missing.
+    /// After which case the server was gone, or that somebody stopped. The cases after that are missing.
     pub lost: Option<String>,
 }
 

@@ -11,7 +11,8 @@ use crate::judge::Selection;
 use crate::report::{Entry, Report, Verdict};
 
 /// Judges a client by the selected cases. `each` is called for each case as soon as it has ended; if it returns false,
-/// the rest is not performed. Cases whose operation the client cannot perform with a plain server are not tested.
+/// that case is not in the report, and the rest is not performed. Cases whose operation the client cannot perform with
+/// a plain server are not tested.
 ///
 /// # Errors
 /// The listener cannot be used.
@@ -75,11 +76,10 @@ fn judged(
                 entry(case, verdict(case, done), done)
             }
         };
-        let goes_on = each(&entry);
-        report.entries.push(entry);
-        if !goes_on {
+        if !each(&entry) {
             break;
         }
+        report.entries.push(entry);
     }
     Ok(report)
 }

@@ -94,6 +94,7 @@ pub(super) fn perform(
         let ended = client.perform(&Task {
             operation,
             address,
+            closes: matches!(act, Act::Close | Act::Reset),
             content: &content,
             progress: &progress,
         });

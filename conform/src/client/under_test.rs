@@ -21,6 +21,8 @@ pub struct Task<'a> {
     pub operation: Operation,
     /// The address that the server listens on.
     pub address: SocketAddr,
+    /// Whether the server ends a connection itself, so that a client may wait before it comes back.
+    pub closes: bool,
     /// The content that [`Operation::Write`] writes.
     pub content: &'a [u8],
     /// Returns how far the client is.
