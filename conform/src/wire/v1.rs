@@ -133,17 +133,26 @@ pub fn parse(message: &[u8]) -> Option<Message> {
         procedure,
         ..header(xid)
     };
-    while from.word()? == 1 {
+    while follows(&mut from)? {
         let position = from.word()?;
         header.reads.push((position, take(&mut from)?));
     }
-    while from.word()? == 1 {
+    while follows(&mut from)? {
         header.writes.push(take_chunk(&mut from)?);
     }
-    if from.word()? == 1 {
+    if follows(&mut from)? {
         header.reply = Some(take_chunk(&mut from)?);
     }
     (procedure <= NOMSG).then(|| Message::Rpc(header, from.0.to_vec()))
+}
+
+/// Reads whether an optional item follows (RFC 4506, section 4.19). Returns `None` if the word is neither 0 nor 1.
+fn follows(from: &mut Reader<'_>) -> Option<bool> {
+    match from.word()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
 }
 
 pub(crate) fn take(from: &mut Reader<'_>) -> Option<Segment> {
@@ -157,4 +166,27 @@ pub(crate) fn take(from: &mut Reader<'_>) -> Option<Segment> {
 pub(crate) fn take_chunk(from: &mut Reader<'_>) -> Option<Vec<Segment>> {
     let count = from.word()?;
     (0..count).map(|_| take(from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_optional_item_follows_or_does_not() {
+        let whole = Header {
+            reads: vec![(0, segment(1, 2, 3))],
+            writes: vec![vec![segment(4, 5, 6)]],
+            reply: Some(vec![segment(7, 8, 9)]),
+            ..header(1)
+        };
+        let message = whole.with(&[]);
+        assert_eq!(parse(&message), Some(Message::Rpc(whole, Vec::new())));
+        // The discriminators of a Read list, a Write list and a Reply chunk of one entry each.
+        for at in [4, 10, 11, 17, 18].map(|word| 4 * word) {
+            let mut changed = message.clone();
+            changed[at..at + 4].copy_from_slice(&2_u32.to_be_bytes());
+            assert_eq!(parse(&changed), None, "octet {at}");
+        }
+    }
 }
