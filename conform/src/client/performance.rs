@@ -1,5 +1,6 @@
 //! One performance: a client performs an operation while the server does what an act says.
 
+use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -82,9 +83,15 @@ pub(super) fn perform(
                         stage.opened(true);
                         scope.spawn(|| serve(&stage, socket));
                     }
-                    // One connection too many is closed. An error is that of a connection that is gone.
+                    // One connection too many is closed.
                     Ok(_) => {}
-                    Err(_) => std::thread::sleep(GLANCE),
+                    Err(error) => {
+                        if !is_of_no_connection(&error) {
+                            let why = || format!("no connection can be accepted: {error}");
+                            stage.shared().not_set_up.get_or_insert_with(why);
+                        }
+                        std::thread::sleep(GLANCE);
+                    }
                 }
             }
         });
@@ -136,6 +143,14 @@ pub(super) fn perform(
         seconds,
         packets: (after > before).then_some([before + 1, after]),
     })
+}
+
+/// Returns whether an error of accepting says no more than that there is no connection, or not any more.
+fn is_of_no_connection(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+    )
 }
 
 /// Returns why an operation was not performed, if it was not.
