@@ -248,6 +248,7 @@ impl ReplyHeader {
     /// # Panics
     /// Panics if the verifier's body is longer than 400 bytes, which is a programming error.
     pub fn encode_in(&self, room: &mut BytesMut) {
+        debug_assert!(room.is_empty(), "another header is in the buffer");
         if let ReplyBody::Accepted { verf, status } = &self.body
             && *status == AcceptStatus::Success
             && verf.body.is_empty()

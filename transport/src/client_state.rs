@@ -343,6 +343,7 @@ impl ClientState {
         words: [u32; CREDENTIAL_AT / 4],
         credential: Option<&EncodedCredential>,
     ) {
+        debug_assert!(self.headers.is_empty(), "another header is in the buffer");
         let credential = credential.unwrap_or(&self.credential).as_bytes();
         self.headers.reserve(CREDENTIAL_AT + credential.len());
         put_words(&mut self.headers, words);
