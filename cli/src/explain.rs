@@ -1,7 +1,7 @@
 //! The `explain` command: shows how operations would be transferred, and why.
 
 use nfs_binding::client::AttachOptions;
-use rpc_transport::rdma::ConsideredMode;
+use rpc_transport::rdma::{ConsideredMode, CostModel};
 use rpcrdma_ladder::{Ladder, Picture, Style, TextOptions, svg, text};
 use rpcrdma_programs::workload::{Op, Workload};
 use rpcrdma_protocols::RoundTripFeatures;
@@ -254,8 +254,9 @@ fn lines(ways: &[ConsideredMode]) -> Vec<String> {
                 true => "registrations",
                 false => "bytes to copy",
             };
+            let percent = 100 / CostModel::ALIKE;
             lines.push(format!(
-                "                   within 2 % of the cheapest, with fewer {fewer}"
+                "                   within {percent} % of the cheapest, with fewer {fewer}"
             ));
         }
     }

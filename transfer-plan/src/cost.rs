@@ -21,9 +21,6 @@ use crate::{CallItem, CallPayload, CallPlan, Limits, ReplyNeed};
 
 /// Page size in bytes, for the cost of registration.
 const PAGE: u64 = 4096;
-/// Costs that differ by less than one part in this many count as equal, because a smaller
-/// difference cannot be measured.
-const ALIKE: u32 = 50;
 
 /// The operations that a call and its longest possible reply take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,6 +247,9 @@ impl Default for CostModel {
 impl CostModel {
     /// A rate that stands for no time at all.
     pub const UNLIMITED: u64 = u64::MAX;
+    /// The lowest cost over the difference up to which another cost counts as equal, because a smaller difference
+    /// cannot be measured.
+    pub const ALIKE: u32 = 50;
 
     /// Returns the length in bytes from which placing an item by Sends is considered, if placement
     /// adds `padding` bytes to a transmission. Copying an item of that length takes as long as
@@ -262,13 +262,13 @@ impl CostModel {
         u32::try_from(worth).map_or(most, |worth| worth.min(most))
     }
 
-    /// Returns the index of the transfer mode to use. Costs within a fiftieth of the lowest count
-    /// as equal; among those modes, the one with the fewest registrations is chosen, then the one
-    /// that leaves the fewest bytes to copy, then the one with the lowest cost.
+    /// Returns the index of the transfer mode to use. Costs that exceed the lowest by at most one part in
+    /// [`CostModel::ALIKE`] count as equal; among those modes, the one with the fewest registrations is chosen, then
+    /// the one that leaves the fewest bytes to copy, then the one with the lowest cost.
     #[must_use]
     pub fn cheapest(modes: &[(Effort, Duration)]) -> Option<usize> {
         let least = modes.iter().map(|&(_, cost)| cost).min()?;
-        let alike = least + least / ALIKE;
+        let alike = least + least / Self::ALIKE;
         let ways = modes.iter().enumerate();
         let best = ways.filter(|(_, (_, cost))| *cost <= alike);
         best.min_by_key(|(_, (effort, cost))| (effort.registrations, effort.unplaced, *cost))
