@@ -40,7 +40,7 @@ impl std::fmt::Display for Operation {
 }
 
 /// A message that no call asked for, or that cannot be used, sent before the reply to the operation's first call.
-/// Those that look like a reply say SYSTEM_ERR, so that a client that takes them fails.
+/// Messages that look like a reply say SYSTEM_ERR, so that a client that takes them fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stray {
     /// A reply with an XID that no call has.

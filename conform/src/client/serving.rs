@@ -1,4 +1,4 @@
-//! What a server does with the calls of one connection.
+//! Serving the calls of one connection.
 
 use std::time::{Duration, Instant};
 
