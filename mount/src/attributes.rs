@@ -134,7 +134,8 @@ impl Cached {
     /// Stores the attributes that `call` brought. Their order relative to the cached ones is unknown if
     /// a modification of the object overlapped the call (`ordered` is false), or if a later call has
     /// already brought attributes. Then the later ctime decides. If the ctimes are equal (clocks tick
-    /// slowly) and the attributes differ, the new ones are ignored and the cached ones expire.
+    /// slowly) and the attributes differ, the new ones are ignored and the cached ones expire. If they are
+    /// the same, cached ones that were expired stay so.
     ///
     /// The trust starts at `min`, and doubles up to `max` whenever it has passed without a change.
     pub(crate) fn learn(
@@ -149,7 +150,8 @@ impl Cached {
                 return Learnt::Older;
             }
             let same = Version::from(&attributes) == self.version();
-            if attributes.ctime == self.attributes.ctime && !same {
+            // Expired ones may be from before a modification. The same once more are no newer.
+            if attributes.ctime == self.attributes.ctime && (!same || self.is_expired()) {
                 self.expire();
                 return Learnt::Older;
             }
@@ -241,6 +243,23 @@ mod tests {
         assert_eq!((cached.get().size, cached.remaining(now)), (6, TIMES.0));
         // The same once more says nothing else.
         cached.learn(attributes(6, 5), (8, false), now, TIMES);
+        assert_eq!(cached.remaining(now), TIMES.0);
+    }
+
+    /// A RENAME, whose reply has no attributes of what it moves, is answered before a GETATTR that the server
+    /// executed earlier.
+    #[test]
+    fn a_late_reply_does_not_renew_what_a_modification_has_expired() {
+        let now = Instant::now();
+        let mut cached = Cached::new(attributes(5, 5), 7, now, TIMES.0);
+        cached.expire();
+        let learnt = cached.learn(attributes(5, 5), (8, false), now, TIMES);
+        assert_eq!(
+            (learnt, cached.remaining(now)),
+            (Learnt::Older, Duration::ZERO)
+        );
+        // With a later ctime it is from after some modification, and tells more than is known.
+        cached.learn(attributes(5, 6), (9, false), now, TIMES);
         assert_eq!(cached.remaining(now), TIMES.0);
     }
 }

@@ -259,6 +259,25 @@ fn a_listing_does_not_bring_back_names_that_this_client_has_removed() {
     }
 }
 
+/// Attributes that the server sent before a rename, and that arrive after its reply, are not trusted.
+#[test]
+fn attributes_from_before_a_rename_are_not_trusted_after_it() {
+    let fixture = fixture();
+    let (core, user) = (&fixture.core, &fixture.user);
+    let (ino, file) = fixture.create(b"a");
+    fixture.close(file).unwrap();
+    let node = core.node(ino).unwrap();
+    fixture.run(core.getattr_now(user, &node)).unwrap();
+    let call = core.begin();
+    let before = fixture.run(core.attributes_of(user, node.handle)).unwrap();
+    fixture.rename(b"a", b"b").unwrap();
+    core.learn(&node, before, call);
+    assert!(!core.is_fresh(&node));
+    let now = fixture.run(core.getattr(user, ino)).unwrap();
+    let at_server = fixture.run(core.attributes_of(user, node.handle)).unwrap();
+    assert_eq!(now.attributes.ctime, at_server.ctime);
+}
+
 /// A listing whose names the kernel may not keep gives it no references to the listed inodes.
 #[test]
 fn listed_objects_that_nobody_looks_up_leave_the_table() {
