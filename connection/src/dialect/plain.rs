@@ -10,8 +10,6 @@
 use bytes::Buf as _;
 use onc_rpc::{Segments, total_len};
 use rpcrdma_chunks::{Direction, FIXED_LEN, Fixed, proc};
-use rpcrdma_v2_wg::header_type;
-use rpcrdma_v2_wg::limits::{CALL_INLINE_LEN, REPLY_INLINE_LEN};
 
 use super::Receiver;
 
@@ -23,12 +21,6 @@ const V1_START: usize = V1_HEADER + 4;
 const V2_HEADER: usize = 32;
 /// Length of the empty lists in a plain header of version 2, bytes.
 const V2_LISTS: usize = 12;
-/// Length of the zeroes behind the prefix of the working group's version 2 in a plain call, bytes: no handle to
-/// invalidate, and three empty lists.
-const WG_CALL_LISTS: usize = CALL_INLINE_LEN - FIXED_LEN;
-/// Length of the zeroes behind the prefix in a plain reply of that version, bytes: an empty write list.
-const WG_REPLY_LISTS: usize = REPLY_INLINE_LEN - FIXED_LEN;
-
 /// The fields of a plain message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain {
@@ -90,36 +82,11 @@ impl Plain {
         Self::take_after::<V2_LISTS>(message, fixed, lists_at, direction, receiver)
     }
 
-    /// Removes the header of a message and returns its direction and fields, if it is a plain header
-    /// of the working group's version 2 without a handle to invalidate, its XID and direction are
-    /// those of the RPC message (version-two-07, section 7.2), and `receiver` takes it. Otherwise
-    /// returns `None` and changes nothing.
-    pub(super) fn take_wg(
-        message: &mut Segments,
-        receiver: &Receiver,
-    ) -> Option<(Direction, Self)> {
-        let fixed = Fixed::peek(message.first()?)?;
-        if fixed.version != rpcrdma_v2_wg::VERSION {
-            return None;
-        }
-        match fixed.procedure {
-            header_type::CALL_INLINE => {
-                let direction = Direction::Call;
-                Self::take_after::<WG_CALL_LISTS>(message, fixed, FIXED_LEN, direction, receiver)
-            }
-            header_type::REPLY_INLINE => {
-                let direction = Direction::Reply;
-                Self::take_after::<WG_REPLY_LISTS>(message, fixed, FIXED_LEN, direction, receiver)
-            }
-            _ => None,
-        }
-    }
-
     /// Removes a header that ends with `ZEROES` bytes behind the first `at`, and returns its direction
     /// and fields, if these bytes are zero (empty lists, and no handle), the RPC message has this
     /// direction and the XID of `fixed`, and `receiver` takes it.
     #[inline]
-    fn take_after<const ZEROES: usize>(
+    pub(super) fn take_after<const ZEROES: usize>(
         message: &mut Segments,
         fixed: Fixed,
         at: usize,

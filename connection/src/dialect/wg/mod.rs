@@ -7,6 +7,8 @@
 mod errors;
 mod negotiation;
 mod parts;
+mod plain;
+mod properties;
 mod receive;
 mod session;
 

@@ -167,17 +167,6 @@ impl Session for WgSession {
 }
 
 impl WgSession {
-    /// Tells the extensions that the connection begins, at a server with the message with this prefix.
-    fn begin_with(&mut self, first: Option<Prefix>) {
-        if self.extensions.has_begun() {
-            return;
-        }
-        let announced = self.extensions.properties();
-        (self.extensions).with_version_outbox(|out| self.base.announce(&announced, out));
-        let opened_by = first.map(|first| heard(first, None));
-        self.extensions.connected(opened_by);
-    }
-
     /// Takes the payload of a message, or of a part of one. Returns the payload of the whole message
     /// if it is complete. `remaining` is that of a part which others follow.
     ///
@@ -301,36 +290,6 @@ impl WgSession {
                 Incoming::Unusable { xid, reason }
             }
             done => incoming_of_extension(&received, done, VERSION),
-        }
-    }
-
-    /// Takes the properties of a message, of the base protocol and of extensions.
-    fn properties_received(&mut self, xid: u32, last: bool, properties: Vec<Property>) -> Incoming {
-        if self.part_in_progress().is_some() {
-            self.lost_properties(last);
-            let answer = Answer::new(xid, ErrorBody::InvalidContinuation);
-            return bad_message(
-                Direction::Call,
-                Some(answer),
-                "properties between the parts of a message",
-            );
-        }
-        let all_valid = properties.iter().all(|Property { id, value }| {
-            let (id, value) = (*id, value.clone());
-            self.extensions.is_valid(&Announced { id, value })
-        });
-        let base = &mut self.base;
-        let taken = self.extensions.with_version_outbox(|out| {
-            if all_valid || base.peer().is_some() {
-                return base.take_properties(last, properties, out);
-            }
-            base.lost_properties(last, false, out);
-            // Nothing of the message has been applied (section 7.2.2).
-            Err(ErrorBody::BadPropertyValue)
-        });
-        match taken {
-            Err(error) => bad_message(Direction::Call, Some(Answer::new(xid, error)), error),
-            Ok(()) => Incoming::Handled(Direction::Call, None),
         }
     }
 
