@@ -25,7 +25,7 @@ use rpcrdma_setup::costs::CostsArg;
 use rpcrdma_setup::device::{AnyDevice, DeviceChoice, Resources};
 use rpcrdma_setup::{Context, Failure};
 
-use crate::orders::{Control, Order, read_orders};
+use crate::orders::{Order, Question, read_orders, serve_between_questions};
 use crate::processor;
 use crate::served::{Listening, Served, answer, congestion};
 use crate::tcp_baseline;
@@ -118,26 +118,18 @@ pub(crate) fn serve(args: &Served, catalog: &Catalog) -> Result<(), Failure> {
         }
     };
 
-    let control = Control::default();
-    let (_, mut stop) = control.take();
-    let orders = control.clone();
-    thread::spawn(move || read_orders(|order| orders.give(order)));
-    answer(&Listening { address })?;
-    loop {
-        server.run(&stop).map_err(Failure::work)?;
-        // The next Stop is in place before the answer is sent, after which the parent may send
-        // another request.
-        let (order, next) = control.take();
-        stop = next;
-        match order {
-            Some(Order::Usage) => answer(&usage(server.system_calls()))?,
-            Some(Order::Procedures) => answer(&*calls.borrow())?,
+    // It is not asked while it runs.
+    let server = RefCell::new(server);
+    serve_between_questions(
+        address,
+        |stop| server.borrow_mut().run(stop),
+        |question| match question {
+            Question::Usage => answer(&usage(server.borrow().system_calls())),
+            Question::Procedures => answer(&*calls.borrow()),
             // Only gateways count them.
-            Some(Order::Trips) => answer(&())?,
-            Some(Order::End) => return Ok(()),
-            None => {}
-        }
-    }
+            Question::Trips => answer(&()),
+        },
+    )
 }
 
 /// Returns the device and the options of the responder that `args` describe, which speaks one version. `pool`: memory

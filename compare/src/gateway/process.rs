@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::thread;
 
 use rdma::{Counters, Pool};
 use rdma_capture::Capture;
@@ -18,9 +17,9 @@ use rpcrdma_setup::{Context, Failure};
 
 use super::count::Captured;
 use crate::options::Options;
-use crate::orders::{Control, Order, read_orders};
+use crate::orders::{Question, serve_between_questions};
 use crate::processor;
-use crate::served::{Listening, PairEnd, Relayed, Served, answer, congestion};
+use crate::served::{PairEnd, Relayed, Served, answer, congestion};
 use crate::server_process::rdma_parts;
 use crate::targets;
 use crate::usage::Usage;
@@ -88,31 +87,23 @@ pub(crate) fn serve_relay(relayed: &Relayed, catalog: &Catalog) -> Result<(), Fa
     let mut relay = relay.context("cannot set up polling")?;
     relay.listen(incoming).context("cannot set up polling")?;
 
-    let control = Control::default();
-    let (_, mut stop) = control.take();
-    let orders = control.clone();
-    thread::spawn(move || read_orders(|order| orders.give(order)));
-    answer(&Listening { address })?;
-    loop {
-        relay.run(&stop).map_err(Failure::work)?;
-        // The next Stop is in place before the answer is sent, as for servers.
-        let (order, next) = control.take();
-        stop = next;
-        match order {
-            Some(Order::Usage) => {
+    let relay = RefCell::new(relay);
+    serve_between_questions(
+        address,
+        |stop| relay.borrow_mut().run(stop),
+        |question| match question {
+            Question::Usage => {
                 let device: Counters = [counters(), outgoing.borrow().counters()].into_iter().sum();
-                answer(&Usage::now(&device, 0, relay.system_calls()))?;
+                answer(&Usage::now(&device, 0, relay.borrow().system_calls()))
             }
-            Some(Order::Trips) => {
+            Question::Trips => {
                 let trips = captured.take().map(Captured::round_trips).transpose()?;
-                answer(&trips.unwrap_or_default())?;
+                answer(&trips.unwrap_or_default())
             }
             // It knows no procedures.
-            Some(Order::Procedures) => answer(&())?,
-            Some(Order::End) => return Ok(()),
-            None => {}
-        }
-    }
+            Question::Procedures => answer(&()),
+        },
+    )
 }
 
 /// Returns the options of the side with TCP, which nothing delays: its peer is on the same host.
