@@ -540,12 +540,12 @@ def of_threads(data, connections, **wanted):
 
 def threads(data):
     waited = lambda transport: " and ".join(
-        f"in {one['waits'] / one['calls'] * 100:.2g} % with {NUMBERS[one['threads']]}"
+        f"{one['waits'] / one['calls'] * 10_000:.2g} times in 10,000 calls with {NUMBERS[one['threads']]}"
         for one in data["waits"] if one["transport"] == transport and one["threads"] != "1")
     said = (
-        "The load is 16 connections with eight calls in flight on each. A thread had to wait for a lock that another "
-        f"one held, of all calls over TCP, {waited('tcp')} threads; by version 2, {waited('v2')} threads. The table has the calls for each second of the server's processor time, "
-        "divided by those with one thread (95 % interval):")
+        "The load is 16 connections with eight calls in flight on each. Threads had to wait for a lock that another "
+        f"one held: over TCP, {waited('tcp')} threads; by version 2, {waited('v2')} threads. The table has the calls "
+        "for each second of the server's processor time, divided by those with one thread (95 % interval):")
     lines = [["operation", "TCP, two threads", "TCP, four", "version 2, two", "version 2, four"]]
     for op, name in OPS.items():
         cells = [of_threads(data, 16, transport=transport, threads=count, op=op)
