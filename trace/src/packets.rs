@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
+
+use crate::Procedure;
 use crate::part::Part;
 use crate::proto::Buffer;
 
@@ -65,20 +68,37 @@ const UNIT_COUNT: u64 = 2;
 const STATE_CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
 
-/// The track of the process; all others have higher numbers.
-pub(crate) const PROCESS_TRACK: u64 = 0;
+/// The number of the track of the process; all others have higher ones.
+const PROCESS_TRACK: u64 = 0;
 /// The number of bits of a track's identifier that its number within the file takes. The sequence has
 /// the 24 above.
 const TRACK_BITS: u32 = 40;
 
+/// The most bytes of a field that is a number: two of its tag, and ten.
+const NUMBER: usize = 12;
+
 /// A track of the file.
-pub(crate) type TrackId = u64;
+#[derive(Clone, Debug)]
+pub(crate) struct FileTrack {
+    uuid: u64,
+    /// The field of an event that names it, encoded.
+    of_event: SmallVec<[u8; NUMBER]>,
+}
 
 /// An interned name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name(u64);
 
 impl Name {
+    /// A call whose procedure is not known.
+    pub(crate) const CALL: Self = Self(Part::ALL.len() as u64 + 1);
+    pub(crate) const REPLY_ARRIVED: Self = Self(Self::CALL.0 + 1);
+    pub(crate) const REPLY_SENT: Self = Self(Self::CALL.0 + 2);
+    /// These, in their order.
+    const MOMENTS: [&str; 3] = ["call", "reply arrived", "reply sent"];
+    /// The first one of a procedure.
+    const PROCEDURE: u64 = Self::CALL.0 + 3;
+
     /// Returns the name of a part, which is always interned.
     pub(crate) const fn of(part: Part) -> Self {
         Self(part.index() as u64 + 1)
@@ -102,14 +122,17 @@ const ANNOTATIONS: [&str; 4] = ["XID", "bytes of arguments", "longest part", "en
 #[derive(Default)]
 pub(crate) struct Extras<'a> {
     pub(crate) flow: Option<u64>,
-    pub(crate) annotations: &'a [Annotation],
+    pub(crate) annotations: &'a [Option<Annotation>],
 }
 
 /// The packets of one file, of which all are one sequence.
 pub(crate) struct Packets {
     pub(crate) out: Buffer,
     sequence: u64,
-    names: HashMap<String, Name>,
+    /// The fields with which each event begins, encoded.
+    of_event: Vec<u8>,
+    procedures: HashMap<Procedure, Name>,
+    /// The number of the next track.
     tracks: u64,
 }
 
@@ -117,10 +140,15 @@ impl Packets {
     /// Begins a sequence, with the track of the process. `sequence` tells it from those of other files that
     /// this one may be joined with.
     pub(crate) fn new(sequence: u32, pid: u32, process: &str) -> Self {
+        let sequence = u64::from(sequence);
+        let mut of_event = Buffer::default();
+        of_event.uint(field::SEQUENCE_ID, sequence);
+        of_event.uint(field::SEQUENCE_FLAGS, NEEDS_STATE);
         let mut packets = Self {
             out: Buffer::default(),
-            sequence: u64::from(sequence),
-            names: HashMap::new(),
+            sequence,
+            of_event: of_event.0,
+            procedures: HashMap::new(),
             tracks: PROCESS_TRACK + 1,
         };
         packets.packet(|packet| {
@@ -128,6 +156,9 @@ impl Packets {
             packet.message(field::INTERNED_DATA, |data| {
                 for part in Part::ALL {
                     intern(data, field::EVENT_NAMES, Name::of(part).0, part.name());
+                }
+                for (name, iid) in Name::MOMENTS.iter().zip(Name::CALL.0..) {
+                    intern(data, field::EVENT_NAMES, iid, name);
                 }
                 for (name, iid) in ANNOTATIONS.iter().zip(1..) {
                     intern(data, field::ANNOTATION_NAMES, iid, name);
@@ -155,15 +186,20 @@ impl Packets {
         });
     }
 
-    fn uuid(&self, track: TrackId) -> u64 {
+    fn uuid(&self, track: u64) -> u64 {
         self.sequence << TRACK_BITS | track
     }
 
-    /// Adds a track below another one; one of counts if it is a counter.
-    pub(crate) fn track(&mut self, parent: TrackId, name: &str, counter: bool) -> TrackId {
-        let track = self.tracks;
+    /// Adds a track below another one, or below that of the process; one of counts if it is a counter.
+    pub(crate) fn track(
+        &mut self,
+        parent: Option<&FileTrack>,
+        name: &str,
+        counter: bool,
+    ) -> FileTrack {
+        let uuid = self.uuid(self.tracks);
         self.tracks += 1;
-        let (uuid, parent) = (self.uuid(track), self.uuid(parent));
+        let parent = parent.map_or(self.uuid(PROCESS_TRACK), |parent| parent.uuid);
         self.packet(|packet| {
             packet.message(field::TRACK_DESCRIPTOR, |it| {
                 it.uint(field::UUID, uuid);
@@ -176,55 +212,72 @@ impl Packets {
                 }
             });
         });
-        track
+        let mut of_event = Buffer::default();
+        of_event.uint(field::TRACK_UUID, uuid);
+        FileTrack {
+            uuid,
+            of_event: SmallVec::from_slice(&of_event.0),
+        }
     }
 
-    /// Returns the number of a name, which is written when it is first used.
-    pub(crate) fn name(&mut self, name: &str) -> Name {
-        if let Some(known) = self.names.get(name) {
-            return *known;
+    /// Returns the name of a procedure: `known`, or its numbers. It is written when it is first used.
+    pub(crate) fn procedure(
+        &mut self,
+        procedure: Procedure,
+        known: fn(Procedure) -> Option<&'static str>,
+    ) -> Name {
+        if let Some(name) = self.procedures.get(&procedure) {
+            return *name;
         }
-        let iid = (Part::ALL.len() + self.names.len()) as u64 + 1;
+        let name = Name(Name::PROCEDURE + self.procedures.len() as u64);
+        let text = known(procedure).map_or_else(
+            || {
+                let (program, version, number) = procedure;
+                format!("program {program} version {version} procedure {number}")
+            },
+            str::to_owned,
+        );
         self.packet(|packet| {
             packet.uint(field::SEQUENCE_FLAGS, NEEDS_STATE);
             packet.message(field::INTERNED_DATA, |data| {
-                intern(data, field::EVENT_NAMES, iid, name);
+                intern(data, field::EVENT_NAMES, name.0, &text);
             });
         });
-        self.names.insert(name.to_owned(), Name(iid));
-        Name(iid)
+        self.procedures.insert(procedure, name);
+        name
     }
 
-    fn event(&mut self, track: TrackId, at: u64, kind: u64, fill: impl FnOnce(&mut Buffer)) {
-        let uuid = self.uuid(track);
-        self.packet(|packet| {
+    #[inline]
+    fn event(&mut self, track: &FileTrack, at: u64, kind: u64, fill: impl FnOnce(&mut Buffer)) {
+        let Self { out, of_event, .. } = self;
+        out.message(field::PACKET, |packet| {
+            packet.encoded(of_event);
             packet.uint(field::TIMESTAMP, at);
-            packet.uint(field::SEQUENCE_FLAGS, NEEDS_STATE);
             packet.message(field::TRACK_EVENT, |event| {
                 event.uint(field::TYPE, kind);
-                event.uint(field::TRACK_UUID, uuid);
+                event.encoded(&track.of_event);
                 fill(event);
             });
         });
     }
 
     /// Begins a slice.
-    pub(crate) fn begin(&mut self, track: TrackId, at: u64, name: Name, extras: &Extras<'_>) {
+    pub(crate) fn begin(&mut self, track: &FileTrack, at: u64, name: Name, extras: &Extras<'_>) {
         self.event(track, at, SLICE_BEGIN, |event| named(event, name, extras));
     }
 
     /// Ends the last slice of a track that was begun.
-    pub(crate) fn end(&mut self, track: TrackId, at: u64) {
+    pub(crate) fn end(&mut self, track: &FileTrack, at: u64) {
         self.event(track, at, SLICE_END, |_| {});
     }
 
     /// Adds an event without duration.
-    pub(crate) fn instant(&mut self, track: TrackId, at: u64, name: Name, extras: &Extras<'_>) {
+    pub(crate) fn instant(&mut self, track: &FileTrack, at: u64, name: Name, extras: &Extras<'_>) {
         self.event(track, at, INSTANT, |event| named(event, name, extras));
     }
 
     /// Sets a counter.
-    pub(crate) fn count(&mut self, track: TrackId, at: u64, value: u32) {
+    pub(crate) fn count(&mut self, track: &FileTrack, at: u64, value: u32) {
         self.event(track, at, COUNTER, |event| {
             event.uint(field::COUNTER_VALUE, u64::from(value));
         });
@@ -240,7 +293,7 @@ fn intern(data: &mut Buffer, kind: u32, iid: u64, name: &str) {
 
 fn named(event: &mut Buffer, name: Name, extras: &Extras<'_>) {
     event.uint(field::NAME_IID, name.0);
-    for annotation in extras.annotations {
+    for annotation in extras.annotations.iter().flatten() {
         event.message(field::ANNOTATION, |it| {
             let mut put = |iid| it.uint(field::ANNOTATION_NAME_IID, iid);
             match annotation {

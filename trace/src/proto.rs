@@ -14,19 +14,37 @@ const FIXED64: u64 = 1;
 const LENGTH: u64 = 2;
 
 impl Buffer {
+    #[inline]
     fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
+        if value < 0x80 {
+            return self.0.push(value as u8);
+        }
+        // Appended together, so that room is looked for once.
+        let (mut bytes, mut len) = ([0; 10], 0);
+        for byte in &mut bytes {
+            len += 1;
+            if value < 0x80 {
+                *byte = value as u8;
+                break;
+            }
+            *byte = value as u8 | 0x80;
             value >>= 7;
         }
-        self.0.push(value as u8);
+        self.0.extend_from_slice(&bytes[..len]);
     }
 
+    /// Appends encoded fields.
+    pub(crate) fn encoded(&mut self, fields: &[u8]) {
+        self.0.extend_from_slice(fields);
+    }
+
+    #[inline]
     fn tag(&mut self, field: u32, wire_type: u64) {
         self.varint(u64::from(field) << 3 | wire_type);
     }
 
     /// Appends an unsigned number, or an enumerator.
+    #[inline]
     pub(crate) fn uint(&mut self, field: u32, value: u64) {
         self.tag(field, VARINT);
         self.varint(value);
@@ -46,6 +64,7 @@ impl Buffer {
     }
 
     /// Appends a message, whose fields `fill` writes.
+    #[inline]
     pub(crate) fn message(&mut self, field: u32, fill: impl FnOnce(&mut Self)) {
         self.tag(field, LENGTH);
         let at = self.0.len();
