@@ -33,7 +33,7 @@ lane() {
         # What costs are written to is empty until they are known.
         [ -s /tmp/costs-$device ] || check $device/costs 120 costs_are_measured /tmp/costs-$device
         for suite in commands copy bad_input compare surplus; do
-            check $device/end-to-end/$suite 400 end_to_end $device $suite
+            check $device/end-to-end/$suite 700 end_to_end $device $suite
         done
         if [ $device = siw ]; then
             skip siw/end-to-end/a-port-where-something-else-answers it kills the guest\'s kernel: a bug of siw
@@ -499,7 +499,7 @@ end_to_end() {
     [ "$_device" = rxe ] || set -- "$@" --skip a_port_where_something_else_answers
     set -- env RPCRDMA_TEST_BIN="$(command -v rpcrdma)" RPCRDMA_TEST_SERVER=$FAR \
         RPCRDMA_TEST_DEVICE=verbs:$_device-near RPCRDMA_TEST_SERVER_DEVICE=verbs:$_device-far \
-        RPCRDMA_TEST_PATIENCE=240 RPCRDMA_TEST_COSTS=/tmp/costs-$_device "$LAB/tests/rpcrdma/$_suite" "$@"
+        RPCRDMA_TEST_PATIENCE=480 RPCRDMA_TEST_COSTS=/tmp/costs-$_device "$LAB/tests/rpcrdma/$_suite" "$@"
     if [ "$_device" = rxe ]; then
         "$@"
         return
