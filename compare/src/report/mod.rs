@@ -138,7 +138,7 @@ impl Report<'_> {
             self.machine,
         );
         for sentence in sentences(self.rows) {
-            let _ = writeln!(out, "<p>{}</p>", escape(&sentence));
+            let _ = writeln!(out, "<p>{}</p>", prose(&sentence));
         }
         if let Some(noise) = self.noise {
             let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(noise));
@@ -199,11 +199,25 @@ fn answer(rows: &[Row]) -> String {
     };
     let mut out = String::from("<h2>The answer</h2>\n");
     for sentence in answer::sentences(rows) {
-        let _ = writeln!(out, "<p>{}</p>", escape(&sentence));
+        let _ = writeln!(out, "<p>{}</p>", prose(&sentence));
     }
     out.push_str(&table(&lines, answer::NAMES));
     for remark in answer::legend(rows) {
-        let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&remark));
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", prose(&remark));
+    }
+    out
+}
+
+/// Returns a sentence as HTML. What stands between backticks is code.
+fn prose(sentence: &str) -> String {
+    let mut out = String::new();
+    for (number, part) in sentence.split('`').enumerate() {
+        match number % 2 {
+            0 => out.push_str(&escape(part)),
+            _ => {
+                let _ = write!(out, "<code>{}</code>", escape(part));
+            }
+        }
     }
     out
 }
@@ -491,6 +505,15 @@ mod tests {
         let answer = page.find("<p>An 8 KiB WRITE takes 1 round trip").unwrap();
         assert!(answer < page.find("Median latency").unwrap());
         assert!(page.contains("<th>trips</th>"));
+    }
+
+    #[test]
+    fn options_in_sentences_are_code() {
+        assert_eq!(
+            prose("`--receives 65k` < 2, see `compare`."),
+            "<code>--receives 65k</code> &lt; 2, see <code>compare</code>."
+        );
+        assert_eq!(prose("a & b"), "a &amp; b");
     }
 
     #[test]
