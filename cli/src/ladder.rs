@@ -42,7 +42,7 @@ pub(crate) fn run(args: &LadderArgs) -> Result<(), Failure> {
     let which = match (args.slowest, found - kept.len() as u64) {
         (_, 0) => String::new(),
         (true, rest) => format!(" {rest} more were faster."),
-        (false, rest) => format!(" {rest} more follow."),
+        (false, rest) => format!(" {rest} more follow: --count, --slowest and --procedure choose."),
     };
     let times = format!(
         "Times are those of the capture, which sees each packet once: what is one packet is level.{which}"

@@ -197,7 +197,7 @@ fn calls_of_a_capture_are_drawn() {
         "reply",
         "2 round trips",
         "1 registration, 1 RDMA Read",
-        "3 more follow.",
+        "3 more follow:",
     ] {
         assert!(in_one_line.contains(words), "{words}: {writes}");
     }
