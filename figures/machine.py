@@ -25,7 +25,7 @@ def name():
     flags = next((line.split() for line in described.splitlines() if line.startswith("flags")), [])
     virtual = ["virtual machine"] if "hypervisor" in flags else []
     governor = idle_governor(pathlib.Path("/sys/devices/system/cpu/cpuidle"))
-    idle = [f"idle: {governor}"] if governor else []
+    idle = [f"idle governor {governor}"] if governor else []
     return ", ".join([*parts, f"{count} processor{'' if count == 1 else 's'}", *idle, *virtual])
 
 

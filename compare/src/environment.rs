@@ -100,7 +100,7 @@ impl fmt::Display for Environment {
             None => f.write_str("unknown number of processors"),
         }?;
         if let Some(governor) = &self.idle_governor {
-            write!(f, ", idle: {governor}")?;
+            write!(f, ", idle governor {governor}")?;
         }
         match &self.server {
             Some(server) => write!(f, "; servers on another machine: {server}"),
@@ -162,7 +162,10 @@ mod tests {
             idle_governor: Some("haltpoll".to_owned()),
             ..Environment::default()
         };
-        assert_eq!(environment.to_string(), "2 processors, idle: haltpoll");
+        assert_eq!(
+            environment.to_string(),
+            "2 processors, idle governor haltpoll"
+        );
     }
 
     #[test]
