@@ -183,7 +183,8 @@ fn what_cannot_be_mounted_at_is_named() {
     }
     let place = Place::new();
     let missing = place.dir.path().join("missing");
-    run(place.words_at(&missing, &[])).fails_with(&["missing", "no such file"]);
+    run(place.words_at(&missing, &[]))
+        .fails_with(&["missing: there is no such directory", "mkdir -p"]);
     let file = place.dir.path().join("file");
     fs::write(&file, "").unwrap();
     run(place.words_at(&file, &[])).fails_with(&["file: is not a directory"]);

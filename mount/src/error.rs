@@ -32,6 +32,9 @@ pub enum MountError {
     /// The mount point, or what is to be mounted, is not a directory.
     #[error("{}: is not a directory", .0.display())]
     NotDirectory(PathBuf),
+    /// There is no mount point.
+    #[error("{}: there is no such directory (`mkdir -p {}` makes it)", .0.display(), .0.display())]
+    NoMountPoint(PathBuf),
     /// The mount point cannot be used.
     #[error("{}: {source}", path.display())]
     MountPoint {

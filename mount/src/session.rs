@@ -244,9 +244,12 @@ fn prepare(at: &Path) -> Result<PathBuf, MountError> {
     if device.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
         return Err(MountError::DeviceRefused);
     }
-    let mount_point = |source| MountError::MountPoint {
-        path: at.to_owned(),
-        source,
+    let mount_point = |source: io::Error| {
+        let path = at.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => MountError::NoMountPoint(path),
+            _ => MountError::MountPoint { path, source },
+        }
     };
     let path = mount_table::absolute(at).map_err(mount_point)?;
     if is_dead(&path) {
