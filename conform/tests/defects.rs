@@ -84,6 +84,7 @@ fn each_defect_is_found_by_a_case_of_its_section() {
         (Defect::OfferedLengths, "rfc8166/3.4.6/10"),
         (Defect::Padding, "rfc8166/3.4.6.2/1"),
         (Defect::NoErrChunk, "rfc8166/4.5.2/1"),
+        (Defect::AnyPresent, "rfc8166/4.5.2/3"),
         (Defect::WgZeroGrant, "rpcrdma2-07/4.2.1.1/1"),
         (Defect::WgUnbackedGrant, "rpcrdma2-07/4.2.1/1"),
         (Defect::WgDeafToGrants, "rpcrdma2-07/4.2.1/3"),
@@ -97,6 +98,11 @@ fn each_defect_is_found_by_a_case_of_its_section() {
         judged.filter_map(Result::err).collect()
     });
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_chooses_otherwise_where_it_may_passes() {
+    assert_eq!(found(Defect::OtherChoices, PATIENCE), Vec::<String>::new());
 }
 
 /// Bytes of connections, of which each call is a packet.

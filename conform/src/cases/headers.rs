@@ -9,6 +9,9 @@ use crate::wire::{Xdr, rpc};
 const SILENCE: &str = "nothing, and the next call is answered";
 const REFUSAL: &str = "RDMA_ERROR with ERR_CHUNK, and the next call is answered";
 
+/// A segment as long as a NULL call: its handle, its length, and its offset.
+const SEGMENT: [u32; 4] = [0x5100_0000, rpc::CALL_HEADER, 1, 0];
+
 /// The XID of one case, and messages with it.
 struct Messages(u32);
 
@@ -154,7 +157,7 @@ fn errors(rows: &Rows<'_>) -> Vec<Case> {
             1,
             &[ERR_VERS],
         ),
-        error("RFC 8166, 4.5", 8, "an error without a code", 1, &[]),
+        // Number 8 was 16 bytes, which is number 4.
         error(
             "RFC 8166, 4.5",
             9,
@@ -173,21 +176,42 @@ fn parsing(rows: &Rows<'_>) -> Vec<Case> {
     let words = |number, sends, procedure, words: &[u32]| {
         rows.err_chunk(PARSING, number, sends, |it| it.words(procedure, words))
     };
+    let before_null = |number, sends, words: &[u32]| {
+        rows.err_chunk(PARSING, number, sends, |it| {
+            let header = it.words(MSG, words);
+            [header, rpc::null(it.0).bytes()].concat()
+        })
+    };
     let endless: Vec<u32> = [vec![0], [1, 0].repeat(400)].concat();
     vec![
         rows.err_chunk(PARSING, 1, "procedure 5", |it| it.procedure(5)),
         rows.err_chunk(PARSING, 2, "procedure 4294967295", |it| {
             it.procedure(u32::MAX)
         }),
-        words(3, "a Read list that goes on with 2", MSG, &[2, 0, 0]),
+        // Nothing but the word that says that an item is present is wrong in these: the message goes on as if that
+        // were one. A Read list that NULL could have is that of a long call.
+        words(
+            3,
+            "a Read list that goes on with 2",
+            NOMSG,
+            &[&[2, 0][..], &SEGMENT, &[0, 0, 0]].concat(),
+        ),
         words(
             4,
             "a Read list that goes on with 4294967295",
-            MSG,
-            &[u32::MAX, 0, 0],
+            NOMSG,
+            &[&[u32::MAX, 0][..], &SEGMENT, &[0, 0, 0]].concat(),
         ),
-        words(5, "a Write list that goes on with 2", MSG, &[0, 2, 0]),
-        words(6, "a Reply chunk that is present with 2", MSG, &[0, 0, 2]),
+        before_null(
+            5,
+            "a Write list that goes on with 2",
+            &[&[0, 2, 1][..], &SEGMENT, &[0, 0]].concat(),
+        ),
+        before_null(
+            6,
+            "a Reply chunk that is present with 2",
+            &[&[0, 0, 2, 1][..], &SEGMENT].concat(),
+        ),
         words(
             7,
             "a Read list that ends in a segment",

@@ -2,7 +2,7 @@
 
 use super::{FIRST_ERR_CHUNK, expect, on};
 use crate::case::{Case, Ground, Level, Step, case, memory};
-use crate::expect::{Expect, refused};
+use crate::expect::{Expect, refused, success};
 use crate::wire::rpc;
 use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
 
@@ -13,6 +13,7 @@ const GARBAGE_ARGS: u32 = 4;
 
 const REFUSAL: &str = "RDMA_ERROR with ERR_CHUNK, no RDMA Read, and the next call is answered";
 const NOT_DECODED: &str = "GARBAGE_ARGS or ERR_CHUNK, no RDMA Read, and the next call is answered";
+const UNUSED: &str = "ERR_CHUNK, or a reply with the chunks unused, and the next call is answered";
 
 /// Makes the rows of one ground.
 struct Rows<'a>(&'a Ground);
@@ -64,20 +65,73 @@ impl Rows<'_> {
         sends: &str,
         reads: Vec<(u32, Segment)>,
     ) -> Case {
+        let allowed = |xid| vec![not_decoded(xid), Expect::ErrChunk(xid)];
+        let case = self.mismatch(section, number, sends, reads, allowed);
+        case.level(Level::Should)
+    }
+
+    fn mismatch(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        reads: Vec<(u32, Segment)>,
+        allowed: impl FnOnce(u32) -> Vec<Expect>,
+    ) -> Case {
         let xid = self.0.xid();
         let header = Header {
             reads,
             ..v1::header(xid)
         };
-        let allowed = vec![
-            Expect::Reply(refused(xid, &[GARBAGE_ARGS])),
-            Expect::ErrChunk(xid),
-        ];
         let steps = vec![
             Step::Send(header.with(&rpc::null(xid).bytes())),
-            Step::Expect(allowed),
+            Step::Expect(allowed(xid)),
         ];
-        case(section, number, sends, NOT_DECODED, on(steps)).level(Level::Should)
+        case(section, number, sends, NOT_DECODED, on(steps))
+    }
+
+    /// Returns a case with more than any call can be in a Read list: a responder need not pull that, and can end the
+    /// call with RDMA_ERROR (section 8.1.4). That the chunks do not fit the call is a reason for GARBAGE_ARGS, too
+    /// (section 4.5.2).
+    fn unreasonable(&self, number: u32, sends: &str, reads: Vec<(u32, Segment)>) -> Case {
+        let allowed = |xid| vec![Expect::ErrChunk(xid), not_decoded(xid)];
+        let case = self.mismatch("RFC 8166, 8.1.4", number, sends, reads, allowed);
+        case.level(Level::Robustness).needs(FIRST_ERR_CHUNK)
+    }
+
+    /// Returns a case with a NULL call that offers memory that there cannot be. As the reply uses none of it, a
+    /// server may look at it or not (sections 4.3.2.2 and 4.3.3).
+    fn unusable(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        writes: &[&[Segment]],
+        reply: Option<&[Segment]>,
+    ) -> Case {
+        let xid = self.0.xid();
+        let list = |chunk: &&[Segment]| chunk.to_vec();
+        let header = Header {
+            writes: writes.iter().map(list).collect(),
+            reply: reply.map(<[Segment]>::to_vec),
+            ..v1::header(xid)
+        };
+        let unused = |chunk: &[Segment]| -> Vec<Segment> {
+            let empty = chunk.iter().map(|it| Segment { length: 0, ..*it });
+            empty.collect()
+        };
+        let returned: Vec<Vec<Segment>> = writes.iter().map(|it| unused(it)).collect();
+        let returned: Vec<&[Segment]> = returned.iter().map(Vec::as_slice).collect();
+        let mut answer = success(xid, &[]).returning(&returned);
+        if let Some(chunk) = reply {
+            answer = answer.with_chunk(&unused(chunk));
+        }
+        let steps = vec![
+            Step::Send(header.with(&rpc::null(xid).bytes())),
+            Step::Expect(vec![Expect::ErrChunk(xid), Expect::Reply(answer)]),
+        ];
+        let case = case(section, number, sends, UNUSED, on(steps));
+        case.level(Level::Robustness).needs(FIRST_ERR_CHUNK)
     }
 }
 
@@ -92,6 +146,10 @@ pub fn cases(ground: &Ground) -> Vec<Case> {
         beside_arguments(&rows),
     ]
     .concat()
+}
+
+fn not_decoded(xid: u32) -> Expect {
+    Expect::Reply(refused(xid, &[GARBAGE_ARGS]))
 }
 
 fn all(length: u32) -> Segment {
@@ -137,16 +195,12 @@ fn read_lists(rows: &Rows<'_>) -> Vec<Case> {
             "a chunk of segments of 4 GiB together",
             &[(END, all(1 << 31)), (END, all(1 << 31))],
         )),
-        robust(rows.reads(
-            11,
+        rows.unreasonable(
+            1,
             "a chunk of 160 segments of 4 GiB each",
-            &[(END, all(u32::MAX)); 160],
-        )),
-        robust(rows.reads(
-            12,
-            "160 chunks of 4 GiB each",
-            &(0..160).map(many).collect::<Vec<_>>(),
-        )),
+            vec![(END, all(u32::MAX)); 160],
+        ),
+        rows.unreasonable(2, "160 chunks of 4 GiB each", (0..160).map(many).collect()),
         robust(rows.reads(
             13,
             "a Read segment that passes the address space",
@@ -157,32 +211,28 @@ fn read_lists(rows: &Rows<'_>) -> Vec<Case> {
 }
 
 fn other_lists(rows: &Rows<'_>) -> Vec<Case> {
-    let robust = |case: Case| case.level(Level::Robustness);
-    let writes = |number, sends, writes: Vec<Vec<Segment>>| {
-        let change = |it| Header { writes, ..it };
-        robust(rows.err_chunk("RFC 8166, 3.4.6", number, sends, change, true))
-    };
     vec![
-        writes(
+        rows.unusable(
+            "RFC 8166, 3.4.6",
             1,
             "a Write segment that passes the address space",
-            vec![vec![wrapping()]],
+            &[&[wrapping()]],
+            None,
         ),
-        writes(
+        rows.unusable(
+            "RFC 8166, 3.4.6",
             2,
             "a second Write chunk that passes the address space",
-            vec![vec![all(8)], vec![all(8), wrapping()]],
+            &[&[all(8)], &[all(8), wrapping()]],
+            None,
         ),
-        robust(rows.err_chunk(
+        rows.unusable(
             "RFC 8166, 3.5.3",
             1,
             "a Reply chunk that passes the address space",
-            |it| Header {
-                reply: Some(vec![wrapping()]),
-                ..it
-            },
-            true,
-        )),
+            &[],
+            Some(&[wrapping()]),
+        ),
     ]
 }
 

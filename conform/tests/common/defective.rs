@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rpcrdma_conform::wire::ddp::Untagged;
-use rpcrdma_conform::wire::v1::{self, Header, Message};
-use rpcrdma_conform::wire::{mpa, wg};
+use rpcrdma_conform::wire::v1::{self, Header, Message, Segment};
+use rpcrdma_conform::wire::{mpa, rpc, wg};
 
 /// Calls in progress that are served; one more ends the connection.
 const BACKED: u32 = 4;
@@ -26,6 +26,11 @@ const BACKED: u32 = 4;
 const SERVICE: Duration = Duration::from_millis(5);
 /// The time between messages that come without end.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// The segments of a Read list with more than any call can have.
+const UNREASONABLE: usize = 160;
+/// `accept_stat` GARBAGE_ARGS.
+const GARBAGE_ARGS: u32 = 4;
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,11 @@ pub enum Defect {
     Padding,
     /// ERR_CHUNK is never sent.
     NoErrChunk,
+    /// Every word but zero says that an item of a list is present.
+    AnyPresent,
+    /// Chunks that a reply does not use are not looked at, and a Read list with more than any call can have is
+    /// GARBAGE_ARGS. Both are allowed: this is no defect.
+    OtherChoices,
     /// Version-two-07: no message has a credit for another one.
     WgZeroGrant,
     /// Version-two-07: five calls at once are granted, and end the connection.
@@ -265,6 +275,9 @@ impl Relay {
         if self.defect == Defect::Mute {
             return None;
         }
+        if self.defect == Defect::AnyPresent && message.get(4..8) == Some(&[0, 0, 0, 1]) {
+            message = with_present_items(&message).unwrap_or(message);
+        }
         let Some(Message::Rpc(header, payload)) = v1::parse(&message) else {
             return Some(message);
         };
@@ -291,6 +304,17 @@ impl Relay {
                 }
                 Some(message)
             }
+            Defect::OtherChoices
+                if header.version == 1 && header.reads.is_empty() && is_null(&payload) =>
+            {
+                let (writes, reply) = (Vec::new(), None);
+                let header = Header {
+                    writes,
+                    reply,
+                    ..header
+                };
+                Some(header.with(&payload))
+            }
             _ => Some(message),
         }
     }
@@ -312,10 +336,63 @@ impl Relay {
                 let writes = call?.writes.clone();
                 message = Header { writes, ..header }.with(&payload);
             }
+            (Defect::OtherChoices, Message::Rpc(header, payload))
+                if header.version == 1 && header.writes.is_empty() =>
+            {
+                let empty = |chunk: &Vec<Segment>| -> Vec<Segment> {
+                    let empty = chunk.iter().map(|it| Segment { length: 0, ..*it });
+                    empty.collect()
+                };
+                let whole = Header {
+                    writes: call?.writes.iter().map(empty).collect(),
+                    reply: header.reply.or_else(|| call?.reply.as_ref().map(empty)),
+                    ..header
+                };
+                message = whole.with(&payload);
+            }
+            (Defect::OtherChoices, Message::Error(_, 1, _))
+                if call.is_some_and(|it| it.reads.len() == UNREASONABLE) =>
+            {
+                message = v1::header(xid).with(&rpc::accepted(xid, GARBAGE_ARGS, &[]));
+            }
             _ => {}
         }
         Some(message)
     }
+}
+
+/// Returns whether this is a call of NULL.
+fn is_null(payload: &[u8]) -> bool {
+    payload.get(20..24) == Some(&[0; 4])
+}
+
+/// Returns a call all of whose items are present with 1, if its lists are whole.
+fn with_present_items(message: &[u8]) -> Option<Vec<u8>> {
+    const FIXED: usize = 16;
+    const SEGMENT: usize = 16;
+    let mut out = message.to_vec();
+    let mut at = FIXED;
+    let word = |out: &[u8], at: usize| {
+        let word = out.get(at..at + 4)?;
+        Some(u32::from_be_bytes(word.try_into().ok()?))
+    };
+    for list in 0..3 {
+        while word(&out, at)? != 0 {
+            out[at..at + 4].copy_from_slice(&1_u32.to_be_bytes());
+            at += 4;
+            at += match list {
+                0 => 4 + SEGMENT,
+                _ => 4 + SEGMENT.checked_mul(word(&out, at)? as usize)?,
+            };
+            // There is at most one Reply chunk.
+            if list == 2 {
+                at -= 4;
+                break;
+            }
+        }
+        at += 4;
+    }
+    (at <= out.len()).then_some(out)
 }
 
 /// Returns where the data of a WRITE begins in its RPC message.

@@ -8,7 +8,7 @@ use crate::expect::Expect;
 use crate::wire::v2;
 
 /// Sections of version 1, and these cases' own sections.
-const SECTIONS: [(&str, &str); 15] = [
+const SECTIONS: [(&str, &str); 16] = [
     ("RFC 5531, 9", "version-two-01, rfc5531-9"),
     ("RFC 8166, 3.3.1", "version-two-01, rfc8166-3.3.1"),
     ("RFC 8166, 3.4.5", "version-two-01, rfc8166-3.4.5"),
@@ -24,6 +24,7 @@ const SECTIONS: [(&str, &str); 15] = [
     ("RFC 8166, 4.3.3", "version-two-01, rfc8166-4.3.3"),
     ("RFC 8166, 4.5.2", "version-two-01, rfc8166-4.5.2"),
     ("RFC 8166, 6.1", "version-two-01, rfc8166-6.1"),
+    ("RFC 8166, 8.1.4", "version-two-01, rfc8166-8.1.4"),
 ];
 
 /// Returns the cases.
@@ -92,6 +93,9 @@ fn expects(of_first: &'static str) -> &'static str {
         }
         "GARBAGE_ARGS or ERR_CHUNK, no RDMA Read, and the next call is answered" => {
             "GARBAGE_ARGS or BAD_HEADER, no RDMA Read, and the next call is answered"
+        }
+        "ERR_CHUNK, or a reply with the chunks unused, and the next call is answered" => {
+            "BAD_HEADER, or a reply with the chunks unused, and the next call is answered"
         }
         "GARBAGE_ARGS or ERR_CHUNK" => "GARBAGE_ARGS or BAD_HEADER",
         other => other,
