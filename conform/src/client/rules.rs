@@ -57,7 +57,7 @@ pub enum Rule {
     Ended,
     /// A message that is discarded has no effect: the call is not sent again (RFC 8166, 4.5).
     Discarded,
-    /// A call that is sent again on another connection is the same (RFC 5531, 9).
+    /// A call that is sent again on another connection is the same (RFC 5531, 5).
     Again,
     /// Memory is out of reach after its call (RFC 8166, 4.4.1).
     OutOfReach,

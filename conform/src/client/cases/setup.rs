@@ -80,8 +80,8 @@ pub(super) fn cases() -> Vec<Case> {
             "RFC 8166, 3.3.3",
             1003,
             Read,
-            "no private data",
-            "success with replies of at most 1024 bytes without chunks",
+            "no private data, so that longer replies than 1024 bytes come in chunks",
+            "success",
             &[],
         )
         .while_server(Act::Private(&[])),
