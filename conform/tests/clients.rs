@@ -6,6 +6,8 @@
     reason = "clippy takes helpers of tests for no tests"
 )]
 
+#[path = "common/client_choices.rs"]
+mod client_choices;
 #[path = "common/defective_client.rs"]
 mod defective_client;
 #[path = "common/own_client.rs"]
@@ -87,9 +89,10 @@ fn failed(defect: Defect) -> Vec<String> {
 #[test]
 fn planted_defects_are_found() {
     let rows = [
-        (Defect::IgnoresGrant, "rfc8166/3.3.1/1002"),
+        (Defect::IgnoresGrant, "rfc8166/3.3.1/1001"),
+        (Defect::AsksForOne, "rfc8166/3.3.1/1003"),
         (Defect::PaddedWriteChunk, "rfc8166/3.4.6.2/1001"),
-        (Defect::IgnoresLengths, "rfc8166/3.4.6/1002"),
+        (Defect::IgnoresLengths, "rfc8166/3.4.6.1/1001"),
         (Defect::UnalignedPosition, "rfc8166/3.4.5/1001"),
         (Defect::WrongPosition, "rfc8166/3.4.5/1002"),
         (Defect::WrongVersionAgain, "rfc8166/4.2.2/1002"),
@@ -98,6 +101,8 @@ fn planted_defects_are_found() {
         (Defect::NoReplyChunk, "rfc8166/4.3.3/1002"),
         (Defect::ReservedFlag, "rfc8797/4/1001"),
         (Defect::MemoryStays, "rfc8166/4.4.1/1001"),
+        (Defect::TakesUnoffered, "rfc8166/4.5/1007"),
+        (Defect::RepeatsRefused, "rfc8166/4.5/1009"),
     ];
     // Judgements wait more than they compute.
     std::thread::scope(|scope| {

@@ -2,7 +2,7 @@
 
 use super::call::{Call, SYMLINK, WRITE, total};
 use super::rules::{Findings, Rule};
-use super::sizes::{data_room, fits_inline, longest_reply};
+use super::sizes::{data_room, fits_inline, longest_data, longest_reply};
 use crate::wire::Reader;
 use crate::wire::mpa;
 use crate::wire::v1::{self, Header};
@@ -100,17 +100,7 @@ pub(super) fn chunks(findings: &mut Findings, call: &Call, thresholds: Threshold
         format!("rdma_xid is {inside:#x}, and that of the RPC message {xid:#x}")
     });
     read_list(findings, call);
-    if let (Some(room), Some(count)) = (data_room(call), call.count())
-        && call.is(super::call::READ)
-    {
-        let count = u64::from(count);
-        findings.look(Rule::WriteRoom, room >= count, || {
-            format!("a Write chunk of {room} bytes for a READ of {count}")
-        });
-        findings.look(Rule::WriteRoundUp, room <= count, || {
-            format!("a Write chunk of {room} bytes for a READ of {count}")
-        });
-    }
+    write_chunk(findings, call);
     if let Some(longest) = longest_reply(call)
         && !fits_inline(call, longest, thresholds.replies)
     {
@@ -126,6 +116,24 @@ pub(super) fn chunks(findings: &mut Findings, call: &Call, thresholds: Threshold
             }
         };
         findings.look(Rule::ReplyRoom, room >= Some(longest), text);
+    }
+}
+
+/// Looks at the Write chunk of a READ.
+fn write_chunk(findings: &mut Findings, call: &Call) {
+    let (Some(room), Some(asked)) = (data_room(call), call.count()) else {
+        return;
+    };
+    if !call.is(super::call::READ) {
+        return;
+    }
+    let text = || format!("a Write chunk of {room} bytes for a READ of {asked}");
+    findings.look(Rule::WriteRoom, room >= longest_data(asked), text);
+    let asked = u64::from(asked);
+    if asked % 4 != 0 {
+        // More room than that has another reason, such as whole pages.
+        let is_round_up = room == asked.next_multiple_of(4);
+        findings.look(Rule::WriteRoundUp, !is_round_up, text);
     }
 }
 
@@ -185,11 +193,13 @@ pub(super) fn long_call(findings: &mut Findings, header: &Header, behind: &[u8])
     }
 }
 
-/// Returns the sizes that apply between two peers with this private data (RFC 8797, 4.2).
+/// Returns the sizes that apply between two peers with this private data (RFC 8797, 4.2). A client that says nothing has
+/// not said how much it sends: the receives of the server bound its messages (RFC 8166, 3.5.3).
 pub(super) fn thresholds(client: &[u8], server: &[u8]) -> Thresholds {
-    use crate::private_data::{receive_size, send_size};
+    use crate::private_data::{receive_size, send_size, settings};
+    let said = settings(client).map(|_| send_size(client));
     Thresholds {
-        calls: send_size(client).min(receive_size(server)),
+        calls: said.unwrap_or(usize::MAX).min(receive_size(server)),
         replies: send_size(server).min(receive_size(client)),
     }
 }
@@ -247,6 +257,45 @@ mod tests {
         assert_eq!(broken(&[(at + 1, whole(6001))]), [Rule::Aligned]);
         let two = [(at, whole(6001)), (at + 8, whole(4))];
         assert!(broken(&two).contains(&Rule::Eligible));
+    }
+
+    #[test]
+    fn the_room_of_a_read_is_for_what_it_can_return() {
+        let broken = |count, room| {
+            let payload = rpc::nfs(
+                7,
+                crate::client::call::READ,
+                rpc::read_args(&[1; 8], 0, count),
+            );
+            let header = Header {
+                writes: vec![vec![segment(1, room, 0)]],
+                ..header(7)
+            };
+            let call = Call::new(header, payload.bytes()).unwrap();
+            let mut findings = Findings::default();
+            chunks(&mut findings, &call, thresholds(USUAL, USUAL));
+            let rules = [Rule::WriteRoom, Rule::WriteRoundUp];
+            rules.map(|rule| findings.broken(rule).is_some())
+        };
+        assert_eq!(broken(6001, 6001), [false, false]);
+        assert_eq!(broken(6001, 6000), [true, false]);
+        assert_eq!(broken(6001, 6004), [false, true]);
+        // A whole page; a count that needs no round-up; a count above rtmax.
+        assert_eq!(broken(6001, 8192), [false, false]);
+        assert_eq!(broken(6000, 6004), [false, false]);
+        assert_eq!(broken(65_536, 8192), [false, false]);
+        assert_eq!(broken(65_536, 8191), [true, false]);
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_bound_by_the_receives_of_the_server() {
+        let long = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 255, 255];
+        let calls = |client: &[u8], server: &[u8]| thresholds(client, server).calls;
+        assert_eq!(calls(&[], &long), 256 << 10);
+        assert_eq!(calls(USUAL, &long), 4096);
+        assert_eq!(calls(&[], USUAL), 4096);
+        assert_eq!(calls(&[], &[]), 1024);
+        assert_eq!(thresholds(&[], &long).replies, 1024);
     }
 
     #[test]

@@ -118,6 +118,12 @@ impl Call {
         read.chain(written).next().map(|segment| segment.handle)
     }
 
+    /// Returns whether this is the same call as another one, sent again: the whole RPC message is the same. A call that
+    /// only has the XID of one that has ended is another call.
+    pub(super) fn is_again(&self, other: &Self) -> bool {
+        self.payload == other.payload
+    }
+
     /// Returns the RPC message behind its XID.
     pub(super) fn behind_xid(&self) -> &[u8] {
         self.payload.get(4..).unwrap_or_default()
@@ -150,6 +156,17 @@ mod tests {
         let call = rpc::nfs(7, READ, rpc::read_args(&[1; 7], 3, 99));
         let call = Call::new(v1::header(7), call.bytes()).unwrap();
         assert_eq!((call.data(), call.count()), (None, Some(99)));
+    }
+
+    #[test]
+    fn a_call_that_comes_again_is_the_whole_message() {
+        let read = |xid, offset| {
+            let call = rpc::nfs(xid, READ, rpc::read_args(&[1; 8], offset, 99));
+            Call::new(v1::header(xid), call.bytes()).unwrap()
+        };
+        assert!(read(7, 0).is_again(&read(7, 0)));
+        assert!(!read(7, 0).is_again(&read(7, 99)));
+        assert!(!read(7, 0).is_again(&read(8, 0)));
     }
 
     #[test]

@@ -52,12 +52,27 @@ pub(super) enum Event {
 /// The connection has ended, or is to end.
 pub(super) struct Over;
 
+/// An end of a connection that the client has caused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    /// Whether the client has said why, by a Terminate.
+    pub(super) is_terminated: bool,
+    /// The end in words.
+    pub(super) how: String,
+}
+
 /// A connection.
 pub(super) struct Connection<'a> {
     pub(super) stage: &'a Stage,
     pub(super) peer: Peer,
     pub(super) number: usize,
     pub(super) thresholds: Thresholds,
+    /// Whether a message of version 1 has come.
+    spoken_one: bool,
+    /// Whether the server had closed a connection before this one was set up.
+    is_later: bool,
+    /// The end of the connection, once it has one that the client has caused.
+    pub(super) end: Option<End>,
     /// Whether the client supports remote invalidation.
     pub(super) invalidates: bool,
     pub(super) waiting: VecDeque<Waiting>,
@@ -95,15 +110,19 @@ impl<'a> Connection<'a> {
         }
         peer.set_crc(frame.flags & mpa::CRC != 0);
         let number = stage.count();
-        {
+        let is_later = {
             let mut shared = stage.shared();
             shared.exchange.text(format!("connection {}", number + 1));
             arrival::private_data(&mut shared.findings, &frame.private);
-        }
+            matches!(stage.act, Act::Close | Act::Reset) && shared.acted
+        };
         Ok(Self {
             stage,
             peer,
             number,
+            spoken_one: false,
+            is_later,
+            end: None,
             thresholds: arrival::thresholds(&frame.private, private),
             invalidates: arrival::invalidates(&frame.private) && arrival::invalidates(private),
             waiting: VecDeque::new(),
@@ -130,8 +149,7 @@ impl<'a> Connection<'a> {
             return Err(Over);
         }
         if self.peer.stream.has_failed() {
-            self.note("the connection ends: nothing can be sent".into());
-            return Err(Over);
+            return Err(self.ended(false, "the connection ends: nothing can be sent".into()));
         }
         let goes_on = || !stage.has_ended() && until.is_none_or(|it| Instant::now() < it);
         if !self.peer.stream.is_readable(&mut { goes_on }) {
@@ -144,6 +162,10 @@ impl<'a> Connection<'a> {
         if !self.peer.placed.is_empty() {
             self.active("an RDMA Write");
             return Err(Over);
+        }
+        if heard.is_ok() {
+            let mut shared = self.stage.shared();
+            shared.findings.look(Rule::Framing, true, String::new);
         }
         match heard {
             Ok(Heard::Message { bytes, .. }) => {
@@ -161,18 +183,15 @@ impl<'a> Connection<'a> {
                 Err(Over)
             }
             Ok(Heard::Terminate(code)) => {
-                self.note(format!("the client terminates the connection: {code:x?}"));
-                Err(Over)
+                let how = format!("the client terminates the connection: {code:x?}");
+                Err(self.ended(true, how))
             }
             Err(Gone::Nonsense(what)) => {
                 let mut shared = self.stage.shared();
-                shared.findings.look(Rule::Header, false, || what);
+                shared.findings.look(Rule::Framing, false, || what);
                 Err(Over)
             }
-            Err(gone) => {
-                self.note(format!("the connection ends: {gone}"));
-                Err(Over)
-            }
+            Err(gone) => Err(self.ended(false, format!("the connection ends: {gone}"))),
         }
     }
 
@@ -181,6 +200,13 @@ impl<'a> Connection<'a> {
         self.note(text.clone());
         let mut shared = self.stage.shared();
         shared.findings.look(Rule::Passive, false, || text);
+    }
+
+    /// Notes an end that the client has caused.
+    fn ended(&mut self, is_terminated: bool, how: String) -> Over {
+        self.note(how.clone());
+        self.end = Some(End { is_terminated, how });
+        Over
     }
 
     pub(super) fn note(&self, text: String) {
@@ -194,20 +220,23 @@ impl<'a> Connection<'a> {
         shared.exchange.message("received", bytes);
         let findings = &mut shared.findings;
         findings.look(Rule::Passive, true, String::new);
-        let heard = arrival::fixed_fields(findings, bytes, self.thresholds, shared.version_one);
+        let heard = arrival::fixed_fields(findings, bytes, self.thresholds, self.spoken_one);
         let (header, behind) = match heard {
             Ok(heard) => heard,
             Err(None) => return Ok(()),
             Err(Some(error)) => {
-                shared.other_version |= !shared.version_one;
+                shared.other_version |= !self.spoken_one;
                 shared.exchange.message("sent", &error);
                 self.peer.send(&error);
                 return Ok(());
             }
         };
-        shared.version_one = true;
-        if shared.other_version {
+        self.spoken_one = true;
+        if std::mem::take(&mut shared.other_version) {
             findings.look(Rule::OtherVersion, true, String::new);
+        }
+        if self.is_later {
+            findings.look(Rule::VersionAgain, true, String::new);
         }
         if header.procedure == v1::NOMSG {
             arrival::long_call(findings, &header, &behind);
@@ -220,15 +249,6 @@ impl<'a> Connection<'a> {
         findings.look(Rule::DistinctXids, is_new, || {
             format!("two outstanding calls with XID {xid:#x}")
         });
-        if shared.refused == Some(xid) {
-            let text =
-                || format!("the call with XID {xid:#x}, which RDMA_ERROR answered, comes again");
-            findings.look(Rule::Ended, false, text);
-        }
-        if shared.disturbed == Some(xid) {
-            let text = || format!("the call with XID {xid:#x} comes again");
-            findings.look(Rule::Discarded, false, text);
-        }
         self.outstanding = self.outstanding.saturating_add(1);
         let (calls, asked) = (self.outstanding, header.credits);
         match self.granted {
@@ -240,11 +260,11 @@ impl<'a> Connection<'a> {
                     true => Rule::LoweredCredits,
                     false => Rule::Credits,
                 };
-                // A call that asks for none still has the one that every client has.
-                let limit = granted.min(asked).max(1);
-                findings.look(rule, calls <= limit, || {
-                    format!("{calls} calls outstanding; {granted} granted, {asked} asked for")
-                });
+                let text =
+                    || format!("{calls} calls outstanding; {granted} granted, {asked} asked for");
+                // Every client has the one of the first call.
+                findings.look(rule, calls <= granted.max(1), text);
+                findings.look(Rule::Asked, calls <= asked.max(1), text);
             }
         }
         let length = bytes.len();

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use crate::cases::content;
 
-/// The length of the file, bytes: several READs, the last of them not a multiple of four and longer than the usual
-/// inline threshold.
-const FILE: usize = 38_769;
+/// The length of the file, bytes: more READs than the usual credits, the last of them not a multiple of four and longer
+/// than the usual inline threshold.
+const FILE: usize = 16 * 8192 + 6001;
 /// The length of what is written, bytes: not a multiple of four, longer than the usual inline threshold, and one WRITE.
 const WRITTEN: usize = 6_001;
 /// The names in a usual folder.

@@ -151,7 +151,7 @@ fn verdict(case: &Case, done: &Performed) -> Verdict {
     let looked = case.rules.iter().any(|rule| done.findings.looked(*rule));
     let plain = case.act == Act::Honest && case.outcome.is_some();
     if !done.acted || !plain && !case.rules.is_empty() && !looked {
-        return Verdict::NotApplicable("the client did nothing that this case looks at".into());
+        return Verdict::NotApplicable("nothing was seen that this case looks at".into());
     }
     match end {
         Some(what) => Verdict::Failed(what),

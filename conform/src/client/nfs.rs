@@ -22,7 +22,7 @@ const PROC_UNAVAIL: u32 = 3;
 const GARBAGE_ARGS: u32 = 4;
 
 /// The longest READ, bytes: the file takes several.
-const LONGEST_READ: u32 = 8192;
+pub(super) const LONGEST_READ: u32 = 8192;
 /// The longest WRITE, bytes: what is written takes one.
 const LONGEST_WRITE: u32 = 65_536;
 /// The beginning of a handle, before the number of the object.
@@ -272,11 +272,12 @@ fn read(target: u32, from: &mut Reader<'_>, export: &mut Export, half: bool) -> 
     if target != super::export::READ {
         return Some(failure(READ, INVAL));
     }
-    let count = match half && asked > 1 {
-        true => asked / 2,
-        false => asked,
+    let most = asked.min(LONGEST_READ);
+    let count = match half && most > 1 {
+        true => most / 2,
+        false => most,
     };
-    let (data, is_last) = export.read(offset, count.min(LONGEST_READ));
+    let (data, is_last) = export.read(offset, count);
     let length = data.len() as u32;
     let out = some_attributes(Xdr::new().word(OK), export, target);
     let head = out.words(&[length, u32::from(is_last), length]);

@@ -123,12 +123,22 @@ pub(super) fn perform(
         shared.findings.look(Rule::Covered, unread.is_none(), || {
             format!("byte {} of the file was not read", unread.unwrap_or(0))
         });
+        if let Ended::Succeeded(Some(output)) = &ended {
+            let wrong = wrong_byte(output, &shared.export.content);
+            shared.findings.look(Rule::Content, wrong.is_none(), || {
+                format!(
+                    "byte {} of what the client shows is wrong",
+                    wrong.unwrap_or(0)
+                )
+            });
+        }
     }
-    if shared.other_version && !shared.version_one {
-        let text = "no message of version 1 came after ERR_VERS for versions 1 to 1";
-        shared
-            .findings
-            .look(Rule::OtherVersion, false, || text.to_owned());
+    if shared.other_version {
+        for rule in [Rule::OtherVersion, Rule::VersionAgain] {
+            shared.findings.look(rule, false, || {
+                "no message of version 1 came after ERR_VERS for versions 1 to 1".to_owned()
+            });
+        }
     }
     // What is looked at in every message needs no act of the server.
     let always = matches!(act, Act::Honest | Act::Private(_) | Act::Grant(_));
@@ -153,6 +163,13 @@ fn is_of_no_connection(error: &std::io::Error) -> bool {
     )
 }
 
+/// Returns the place of the first byte that is not the file's. The beginning of the file has none.
+fn wrong_byte(shown: &[u8], content: &[u8]) -> Option<usize> {
+    let differs = shown.iter().zip(content).position(|(a, b)| a != b);
+    let beyond = (shown.len() > content.len()).then_some(content.len());
+    differs.or(beyond)
+}
+
 /// Returns why an operation was not performed, if it was not.
 fn incomplete(stage: &Stage, ended: &Ended) -> Option<String> {
     let what = match stage.operation {
@@ -172,9 +189,8 @@ fn incomplete(stage: &Stage, ended: &Ended) -> Option<String> {
         Operation::Ping | Operation::Write => None,
         Operation::Read => {
             let content = &shared.export.content;
-            let differ = output.iter().zip(content).position(|(a, b)| a != b);
             let (shown, length) = (output.len(), content.len());
-            match differ {
+            match wrong_byte(output, content) {
                 Some(at) => Some(format!("byte {at} of what the client shows is wrong")),
                 None if shown == length => None,
                 None => Some(format!(

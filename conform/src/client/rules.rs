@@ -7,10 +7,14 @@ use std::collections::HashMap;
 pub enum Rule {
     /// Private data has the format of RFC 8797, 4, and no reserved flag.
     PrivateData,
+    /// FPDUs, DDP segments and RDMAP messages are valid (RFC 5044, 4; RFC 5041, 4; RFC 5040, 4).
+    Framing,
     /// Headers can be parsed (RFC 8166, 4).
     Header,
-    /// `rdma_vers` is one (RFC 8166, 4.2.2).
+    /// `rdma_vers` is one, after the first message of the connection that has it (RFC 8166, 4.2.2).
     Version,
+    /// A client that comes back after its connection was closed speaks version one again (RFC 8166, 4.2.2).
+    VersionAgain,
     /// A client whose first version is refused goes on with the one that is spoken (RFC 8166, 4.5.1).
     OtherVersion,
     /// `rdma_xid` is the XID of the RPC message (RFC 8166, 4.2.1).
@@ -25,8 +29,10 @@ pub enum Rule {
     Threshold,
     /// One call before the first reply on a connection (RFC 8166, 3.3.3).
     FirstCall,
-    /// No more calls outstanding than granted, and than asked for (RFC 8166, 3.3.1).
+    /// No more calls outstanding than granted (RFC 8166, 3.3.1).
     Credits,
+    /// No more calls outstanding than the last one asks for (RFC 8166, 3.3.1).
+    Asked,
     /// No more calls outstanding than granted, after a grant that is lower than the one before (RFC 8166, 3.3.1).
     LoweredCredits,
     /// RDMA_NOMSG has a position-zero Read chunk, and nothing behind the header (RFC 8166, 4.2.4).
@@ -45,12 +51,14 @@ pub enum Rule {
     Eligible,
     /// A Write chunk has room for the longest result (RFC 8166, 3.4.6).
     WriteRoom,
-    /// A Write chunk has no room for round-up (RFC 8166, 3.4.6.2).
+    /// A Write chunk for data that needs round-up has not just the room for it (RFC 8166, 3.4.6.2).
     WriteRoundUp,
     /// A Reply chunk is offered where the reply may be too long, and takes the longest (RFC 8166, 4.3.3).
     ReplyRoom,
-    /// The responder alone makes RDMA Reads and RDMA Writes (RFC 8166, 3.1).
+    /// The responder alone makes RDMA Reads and RDMA Writes (RFC 8166, 4.5.3).
     Passive,
+    /// What the client shows of the file is the file's (RFC 8166, 3.4.6.1).
+    Content,
     /// All of the file is read, by as many calls as it takes (RFC 1813, 3.3.6).
     Covered,
     /// A call that was answered with RDMA_ERROR is not sent again (RFC 8166, 4.5).

@@ -9,6 +9,7 @@ use super::case::{Act, Operation};
 use super::connection::{Connection, Over, Waiting};
 use super::nfs;
 use super::rules::Rule;
+use super::sizes::data_room;
 use super::strays;
 use crate::wire::ddp;
 use crate::wire::v1::{self, Segment};
@@ -57,7 +58,7 @@ impl Connection<'_> {
         let is_first = self.granted.is_none();
         let (time, count) = match self.stage.act {
             Act::Honest | Act::Close if is_first => (FIRST, usize::MAX),
-            Act::Grant(_) if self.stage.shared().reading => (LATER, usize::MAX),
+            Act::Honest | Act::Grant(_) if self.stage.shared().reading => (LATER, usize::MAX),
             Act::Reverse if self.stage.shared().awaits_more() => (MORE, 2),
             _ => return Ok(()),
         };
@@ -126,10 +127,12 @@ impl Connection<'_> {
     fn before_data(&mut self, call: &Call) -> Result<(), Over> {
         match self.stage.act {
             Act::Stray(stray) => {
-                let message = strays::message(stray, call.xid(), CREDITS);
+                let Some(message) = strays::message(stray, call, CREDITS) else {
+                    return Ok(());
+                };
                 let mut shared = self.stage.shared();
                 shared.acted = true;
-                shared.disturbed = Some(call.xid());
+                shared.disturbed = Some(call.clone());
                 shared.findings.look(Rule::Discarded, true, String::new);
                 shared.exchange.message("sent", &message);
                 drop(shared);
@@ -179,13 +182,14 @@ impl Connection<'_> {
         if let (Act::Error(words), true) = (act, is_subject) {
             let mut shared = self.stage.shared();
             shared.acted = true;
-            shared.refused = Some(call.xid());
+            shared.refused = Some(call.clone());
             shared.findings.look(Rule::Ended, true, String::new);
             drop(shared);
             self.send(ddp::SEND, 0, &v1::error(call.xid(), 1, words));
             return Ok(());
         }
-        let half = act == Act::Half && call.is(READ);
+        // Only a Write chunk says twice how long the data is.
+        let half = act == Act::Half && call.is(READ) && data_room(call).is_some();
         let status = match act {
             Act::Status(status) if is_subject => Some(status),
             _ => None,
@@ -211,7 +215,7 @@ impl Connection<'_> {
             || handle.is_some()
             || act == Act::Crowd && is_long;
         if is_again {
-            shared.disturbed = Some(call.xid());
+            shared.disturbed = Some(call.clone());
             shared.findings.look(Rule::Discarded, true, String::new);
         }
         shared.answered = true;
@@ -235,9 +239,21 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Compares a call with one whose connection ended before it was answered.
+    /// Compares a call with those that must not come again, and with one whose connection ended before it was answered.
     fn sent_again(&self, call: &Call) {
         let mut shared = self.stage.shared();
+        let shared = &mut *shared;
+        let xid = call.xid();
+        let is_again = |before: &Option<Call>| before.as_ref().is_some_and(|it| call.is_again(it));
+        if is_again(&shared.refused) {
+            let text =
+                || format!("the call with XID {xid:#x}, which RDMA_ERROR answered, comes again");
+            shared.findings.look(Rule::Ended, false, text);
+        }
+        if is_again(&shared.disturbed) {
+            let text = || format!("the call with XID {xid:#x} comes again");
+            shared.findings.look(Rule::Discarded, false, text);
+        }
         let Some((number, lost)) = &shared.lost else {
             return;
         };
@@ -265,4 +281,18 @@ impl Connection<'_> {
 fn procedure_of(message: &[u8]) -> Option<u32> {
     let word = message.get(12..16)?;
     Some(u32::from_be_bytes(word.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_takes_more_reads_than_there_are_credits() {
+        let length = u32::try_from(super::super::export::file().len()).unwrap();
+        let reads = length.div_ceil(nfs::LONGEST_READ);
+        assert!(reads > CREDITS, "{reads}");
+        // The last READ needs round-up.
+        assert_ne!(length % nfs::LONGEST_READ % 4, 0);
+    }
 }

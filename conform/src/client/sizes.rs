@@ -1,6 +1,7 @@
 //! Sizes of replies, by which chunks are judged (RFC 8166, 3.4.6 and 4.3.3).
 
 use super::call::{Call, READ, total};
+use super::nfs::LONGEST_READ;
 use crate::wire::v1::Segment;
 
 /// The fixed fields and three empty lists.
@@ -16,16 +17,21 @@ fn write_list(writes: &[Vec<Segment>]) -> u64 {
     writes.iter().map(chunk).fold(0, u64::saturating_add)
 }
 
+/// Returns the bytes that a READ of this count can return: not more than the server's `rtmax` (RFC 1813, 3.3.19).
+pub(super) fn longest_data(count: u32) -> u64 {
+    u64::from(count.min(LONGEST_READ))
+}
+
 /// Returns the bytes of the longest reply without what is in the Write list, if the call tells.
 pub(super) fn longest_reply(call: &Call) -> Option<u64> {
-    let count = u64::from(call.count()?);
+    let count = call.count()?;
     if !call.is(READ) {
         // The limit of READDIR and READDIRPLUS is that of the whole result.
-        return Some((ACCEPTED + count).next_multiple_of(4));
+        return Some((ACCEPTED + u64::from(count)).next_multiple_of(4));
     }
     let data = match data_room(call) {
         Some(_) => 0,
-        None => count.next_multiple_of(4),
+        None => longest_data(count).next_multiple_of(4),
     };
     Some(ACCEPTED + READ_FIXED + data)
 }
@@ -54,6 +60,9 @@ mod tests {
         let read = rpc::nfs(7, READ, rpc::read_args(&[1; 8], 0, 4096)).bytes();
         let plain = Call::new(header(7), read.clone()).unwrap();
         assert_eq!(longest_reply(&plain), Some(128 + 4096));
+        let beyond = rpc::nfs(7, READ, rpc::read_args(&[1; 8], 0, 65_536)).bytes();
+        let beyond = Call::new(header(7), beyond).unwrap();
+        assert_eq!(longest_reply(&beyond), Some(128 + 8192));
         assert!(!fits_inline(&plain, 128 + 4096, 4096));
         let with_chunk = Header {
             writes: vec![vec![segment(1, 4096, 0)]],

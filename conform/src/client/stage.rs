@@ -22,14 +22,12 @@ pub(super) struct Shared {
     pub(super) acted: bool,
     /// The call that was not answered, and the number of its connection.
     pub(super) lost: Option<(usize, Call)>,
-    /// The XID of the call that was answered by RDMA_ERROR.
-    pub(super) refused: Option<u32>,
-    /// The XID of the call that was waiting while another message came.
-    pub(super) disturbed: Option<u32>,
-    /// Whether a first message of another version was refused.
+    /// The call that was answered by RDMA_ERROR.
+    pub(super) refused: Option<Call>,
+    /// The call that was waiting while another message came.
+    pub(super) disturbed: Option<Call>,
+    /// Whether a message of another version was refused, and none of version 1 has come since, on whatever connection.
     pub(super) other_version: bool,
-    /// Whether a message of version 1 has come.
-    pub(super) version_one: bool,
     /// Whether a READ has come.
     pub(super) reading: bool,
     /// Whether the server has waited for more calls at once.
@@ -83,7 +81,6 @@ impl Stage {
                 refused: None,
                 disturbed: None,
                 other_version: false,
-                version_one: false,
                 reading: false,
                 has_waited: false,
                 answered: false,

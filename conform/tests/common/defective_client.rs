@@ -13,10 +13,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use rpcrdma_conform::wire::ddp::{self, Arrived, Tagged};
-use rpcrdma_conform::wire::mpa;
+use rpcrdma_conform::wire::ddp::{self, Arrived, ReadRequest, Tagged, Untagged};
 use rpcrdma_conform::wire::v1::{self, Header, Message};
+use rpcrdma_conform::wire::{mpa, rpc};
 
+/// The header of an untagged DDP segment, bytes.
+const UNTAGGED: usize = 18;
+/// The judge's `rtmax`.
+const RTMAX: u32 = 8192;
+/// `accept_stat` SYSTEM_ERR.
+const SYSTEM_ERR: u32 = 5;
 /// The credits that a client takes which does not look at the grant.
 const MANY: u32 = 64;
 /// The place of `count`, `eof` and the length of the data in the reply to a READ.
@@ -27,8 +33,18 @@ const COUNT: usize = 24 + 4 + 88;
 pub enum Defect {
     /// Makes more calls at once than were granted.
     IgnoresGrant,
+    /// Asks for one credit in each call, and uses all that are granted.
+    AsksForOne,
     /// Offers room for round-up in Write chunks.
     PaddedWriteChunk,
+    /// Makes an RDMA Read for each READ.
+    ReadsResults,
+    /// Takes a reply in a Reply chunk that the call did not offer.
+    TakesUnoffered,
+    /// Repeats a call that ERR_CHUNK has answered.
+    RepeatsRefused,
+    /// Neither carries out nor refuses an RDMA Write to memory that may only be read.
+    DropsWrites,
     /// Takes a Write chunk for full, whatever length is returned.
     IgnoresLengths,
     /// Read chunks have positions that are no multiple of four.
@@ -49,6 +65,12 @@ pub enum Defect {
     MemoryStays,
     /// Does not come back after its connection has ended.
     StaysAway,
+    /// Begins each connection with version 2, and goes on with version 1 after ERR_VERS. No defect.
+    NegotiatesAgain,
+    /// Offers more room in Write chunks than a READ can fill. No defect.
+    Roomy,
+    /// Asks for more than `rtmax` in READs, and has room for that. No defect.
+    AsksBeyond,
 }
 
 /// Starts a relay to `judge` with this defect, and returns its address. It lives as long as the process.
@@ -73,7 +95,9 @@ pub fn start(judge: SocketAddr, defect: Defect) -> SocketAddr {
                 defect,
                 number,
                 calls: Arc::default(),
+                messages: Arc::default(),
                 answered: Arc::default(),
+                sends: Arc::default(),
             };
             for is_call in [true, false] {
                 let (mut from, mut to) =
@@ -102,6 +126,10 @@ struct Relay {
     number: usize,
     /// The headers of calls by their XIDs.
     calls: Arc<Mutex<HashMap<u32, Header>>>,
+    /// The messages of calls by their XIDs, as they were sent.
+    messages: Arc<Mutex<HashMap<u32, Vec<u8>>>>,
+    /// The Sends to the client, and those to the judge.
+    sends: Arc<[Mutex<u32>; 2]>,
     /// The handles of calls that were answered.
     answered: Arc<Mutex<HashSet<u32>>>,
 }
@@ -133,19 +161,86 @@ impl Relay {
                 from.write_all(&mpa::fpdu(&response.ulpdu(), false))?;
                 continue;
             }
-            to.write_all(&mpa::fpdu(&self.changed(ulpdu, is_call), false))?;
+            if self.defect == Defect::DropsWrites && !is_call && self.is_misuse(&ulpdu) {
+                continue;
+            }
+            for mut ulpdu in self.changed(ulpdu, is_call) {
+                self.before(&ulpdu, from, to, is_call)?;
+                let mut sends = self.sends[usize::from(is_call)].lock().unwrap();
+                number(&mut ulpdu, &mut sends);
+                to.write_all(&mpa::fpdu(&ulpdu, false))?;
+            }
         }
     }
 
-    fn changed(&self, mut ulpdu: Vec<u8>, is_call: bool) -> Vec<u8> {
-        const UNTAGGED: usize = 18;
+    /// Returns whether the judge writes to memory that may only be read, or waits for a sign of life after that.
+    fn is_misuse(&self, ulpdu: &[u8]) -> bool {
+        let calls = self.calls.lock().unwrap();
+        let is_source = |stag: u32| {
+            let mut sources = calls.values().flat_map(|it| &it.reads);
+            sources.any(|(_, segment)| segment.handle == stag)
+        };
+        match ddp::parse(ulpdu) {
+            Some(Arrived::Write { stag, .. }) => is_source(stag),
+            Some(Arrived::Read(request)) => request.length == 0,
+            _ => false,
+        }
+    }
+
+    /// Sends what this defect sends before a ULPDU passes.
+    fn before(
+        &self,
+        ulpdu: &[u8],
+        from: &mut TcpStream,
+        to: &mut TcpStream,
+        is_call: bool,
+    ) -> std::io::Result<()> {
+        const READ: [u8; 4] = [0, 0, 0, 6];
+        let Some(Arrived::Send { payload, .. }) = ddp::parse(ulpdu) else {
+            return Ok(());
+        };
+        match (self.defect, v1::parse(&payload)) {
+            (Defect::ReadsResults, Some(Message::Rpc(_, rpc)))
+                if is_call && rpc.get(20..24) == Some(&READ) =>
+            {
+                let request = ReadRequest {
+                    sink: 1,
+                    sink_offset: 0,
+                    length: 8,
+                    source: 2,
+                    source_offset: 0,
+                };
+                let request = Untagged::read_request(1, &request);
+                to.write_all(&mpa::fpdu(&request.ulpdu(), false))
+            }
+            (Defect::RepeatsRefused, Some(Message::Error(xid, 1, words)))
+                if !is_call && words == [v1::ERR_CHUNK] =>
+            {
+                let Some(call) = self.messages.lock().unwrap().get(&xid).cloned() else {
+                    return Ok(());
+                };
+                let mut sends = self.sends[1].lock().unwrap();
+                *sends += 1;
+                let again = Untagged::send(*sends, &call).ulpdu();
+                from.write_all(&mpa::fpdu(&again, false))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what is passed on instead of a ULPDU.
+    fn changed(&self, mut ulpdu: Vec<u8>, is_call: bool) -> Vec<Vec<u8>> {
         let is_send = ulpdu[0] & 0x80 == 0 && matches!(ulpdu[1] & 0x0f, 3 | 4);
         if !is_send || ulpdu.len() < UNTAGGED {
-            return ulpdu;
+            return vec![ulpdu];
         }
         let message = ulpdu.split_off(UNTAGGED);
+        let header = ulpdu.clone();
         let message = match v1::parse(&message) {
             Some(Message::Rpc(header, payload)) if is_call => self.call(header, payload),
+            Some(Message::Error(_, 2, _)) if self.defect == Defect::NegotiatesAgain => {
+                return Vec::new();
+            }
             Some(Message::Rpc(header, payload)) => self.reply(header, payload),
             // The client takes an error of the version that it believes to speak.
             Some(Message::Error(xid, 2, words)) if self.defect == Defect::WrongVersionAgain => {
@@ -153,8 +248,14 @@ impl Relay {
             }
             _ => message,
         };
-        ulpdu.extend(message);
-        ulpdu
+        let is_first = is_call && *self.sends[1].lock().unwrap() == 0;
+        ulpdu.extend(&message);
+        if self.defect == Defect::NegotiatesAgain && is_first {
+            let mut other = [&header[..], &message].concat();
+            other[UNTAGGED + 7] = 2;
+            return vec![other, ulpdu];
+        }
+        vec![ulpdu]
     }
 
     fn call(&self, mut header: Header, mut payload: Vec<u8>) -> Vec<u8> {
@@ -162,12 +263,24 @@ impl Relay {
             .lock()
             .unwrap()
             .insert(header.xid, header.clone());
+        let xid = header.xid;
         let is_second = self.number > 0;
         match self.defect {
             Defect::IgnoresGrant => header.credits = MANY,
-            Defect::PaddedWriteChunk => {
+            Defect::AsksForOne => header.credits = 1,
+            Defect::PaddedWriteChunk | Defect::Roomy => {
+                let more = match self.defect {
+                    Defect::Roomy => 4096,
+                    _ => 0,
+                };
                 for last in header.writes.iter_mut().filter_map(|it| it.last_mut()) {
-                    last.length += 4;
+                    last.length = last.length.next_multiple_of(4) + more;
+                }
+            }
+            Defect::AsksBeyond if payload.get(20..24) == Some(&[0, 0, 0, 6]) => {
+                let count = payload.len() - 4;
+                if payload[count..] == RTMAX.to_be_bytes() {
+                    payload[count..].copy_from_slice(&(8 * RTMAX).to_be_bytes());
                 }
             }
             Defect::UnalignedPosition => header.reads.iter_mut().for_each(|it| it.0 += 1),
@@ -181,7 +294,9 @@ impl Relay {
             Defect::NoReplyChunk => header.reply = None,
             _ => {}
         }
-        header.with(&payload)
+        let message = header.with(&payload);
+        self.messages.lock().unwrap().insert(xid, message.clone());
+        message
     }
 
     fn reply(&self, mut header: Header, mut payload: Vec<u8>) -> Vec<u8> {
@@ -191,6 +306,17 @@ impl Relay {
         }
         match self.defect {
             Defect::IgnoresGrant => header.credits = MANY,
+            // What this client checks instead is that its Write list comes back.
+            Defect::TakesUnoffered if header.procedure == v1::NOMSG => {
+                let calls = self.calls.lock().unwrap();
+                let is_unoffered = |call: &Header| {
+                    call.reply.is_none() && call.writes.len() == header.writes.len()
+                };
+                if calls.get(&header.xid).is_some_and(is_unoffered) {
+                    (header.procedure, header.reply) = (v1::MSG, None);
+                    payload = rpc::accepted(header.xid, SYSTEM_ERR, &[]);
+                }
+            }
             Defect::OtherXidAgain if self.number > 0 => {
                 header.xid ^= 0x5500_0000;
                 payload[0] ^= 0x55;
@@ -207,4 +333,16 @@ impl Relay {
         }
         header.with(&payload)
     }
+}
+
+/// Numbers a segment of a Send after those that have passed.
+fn number(ulpdu: &mut [u8], sends: &mut u32) {
+    let is_untagged = ulpdu.len() >= UNTAGGED && ulpdu[0] & 0x80 == 0;
+    if !is_untagged || ulpdu[6..10] != [0; 4] {
+        return;
+    }
+    if ulpdu[14..18] == [0; 4] {
+        *sends += 1;
+    }
+    ulpdu[10..14].copy_from_slice(&sends.to_be_bytes());
 }

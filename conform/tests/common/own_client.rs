@@ -38,6 +38,10 @@ pub struct Own {
     between: Between,
     /// The longest wait for a reply, on all connections.
     timeout: Duration,
+    /// The longest READ, bytes.
+    piece: u32,
+    /// Whether a READ that returns less than it asks for is taken for the end of the file.
+    stops_short: bool,
 }
 
 impl Own {
@@ -46,6 +50,8 @@ impl Own {
         Self {
             between: Box::new(|address| address),
             timeout: TIMEOUT,
+            piece: PIECE,
+            stops_short: false,
         }
     }
 
@@ -54,6 +60,21 @@ impl Own {
         Self {
             between,
             timeout: TIMEOUT,
+            piece: PIECE,
+            stops_short: false,
+        }
+    }
+
+    /// Sets the longest READ, bytes.
+    pub fn reading(self, piece: u32) -> Self {
+        Self { piece, ..self }
+    }
+
+    /// Takes a READ that returns less than it asks for as the end of the file.
+    pub fn stopping_short(self) -> Self {
+        Self {
+            stops_short: true,
+            ..self
         }
     }
 
@@ -66,6 +87,7 @@ impl Own {
 impl Client for Own {
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         let address = (self.between)(task.address);
+        let (piece, stops_short) = (self.piece, self.stops_short);
         let runtime = Runtime::new().unwrap();
         let device = Iwarp::new(Options::default(), Pool::new(8 * MIB)).unwrap();
         let mut options = RdmaClientOptions::new(rpcrdma_protocols::base());
@@ -87,7 +109,8 @@ impl Client for Own {
                     null.map(|()| None).map_err(|error| error.to_string())
                 }
                 other => {
-                    let done = operation(client, other, task.content).await;
+                    let reading = (piece, stops_short);
+                    let done = operation(client, other, task.content, reading).await;
                     done.map_err(|error| error.to_string())
                 }
             }
@@ -100,13 +123,21 @@ async fn operation(
     client: RpcClient,
     operation: Operation,
     content: &[u8],
+    (piece, stops_short): (u32, bool),
 ) -> Result<Option<Vec<u8>>, NfsError> {
     let options = AttachOptions::default();
     let attached = Mount::attach(client.clone(), client, EXPORT, &options).await;
     let (mount, _) = attached?;
     match operation {
         Operation::Ping => Ok(None),
-        Operation::Read => read(&mount).await.map(Some),
+        Operation::Read => {
+            let mut parts = read(&mount, piece, stops_short).await?;
+            if stops_short {
+                let short = parts.iter().position(|it| it.len() < piece as usize);
+                parts.truncate(short.map_or(parts.len(), |at| at + 1));
+            }
+            Ok(Some(parts.concat()))
+        }
         Operation::Write => {
             let made = mount
                 .create(mount.root(), b"new", SetAttributes::default(), &b"new"[..])
@@ -128,12 +159,12 @@ async fn operation(
     }
 }
 
-/// Reads the file, all parts at the same time.
-async fn read(mount: &Mount<RpcClient>) -> Result<Vec<u8>, NfsError> {
+/// Reads the file, all parts of this length at the same time, and each of them whole, unless `once`.
+async fn read(mount: &Mount<RpcClient>, piece: u32, once: bool) -> Result<Vec<Vec<u8>>, NfsError> {
     let file = mount.resolve(b"file", Follow::Yes).await?;
     let size = mount.getattr(file.handle, &b"file"[..]).await?.size;
-    let parts = (0..size).step_by(PIECE as usize).map(|start| async move {
-        let end = size.min(start + u64::from(PIECE));
+    let parts = (0..size).step_by(piece as usize).map(|start| async move {
+        let end = size.min(start + u64::from(piece));
         let mut bytes = Vec::new();
         while start + (bytes.len() as u64) < end {
             let at = start + bytes.len() as u64;
@@ -141,9 +172,11 @@ async fn read(mount: &Mount<RpcClient>) -> Result<Vec<u8>, NfsError> {
             for piece in read.await?.data.0.pieces() {
                 bytes.extend_from_slice(piece);
             }
+            if once {
+                break;
+            }
         }
         Ok::<_, NfsError>(bytes)
     });
-    let parts: Result<Vec<Vec<u8>>, NfsError> = join_all(parts).await.into_iter().collect();
-    Ok(parts?.concat())
+    join_all(parts).await.into_iter().collect()
 }

@@ -2,7 +2,7 @@
 
 use super::sends;
 use crate::case::Level;
-use crate::client::case::{Act, Case, Operation::*};
+use crate::client::case::{Act, Case, Operation, Operation::*};
 use crate::client::rules::Rule;
 
 /// Returns the cases.
@@ -48,7 +48,7 @@ fn headers() -> Vec<Case> {
             1001,
             Ping,
             "rdma_vers",
-            "one, at the latest after ERR_VERS for versions 1 to 1",
+            "one in all messages of a connection after the first that has it",
             &[Rule::Version],
         ),
         sends(
@@ -92,13 +92,16 @@ fn headers() -> Vec<Case> {
             "no RDMA_MSGP and no RDMA_DONE",
             &[Rule::Obsolete],
         ),
+        // The responder initiates both, as the text says without a MUST.
+        passive(1001, Write),
+        passive(1002, Read),
         sends(
-            "RFC 8166, 3.1",
+            "RFC 5040, 4",
             1001,
             Write,
-            "what the requester does",
-            "no RDMA Read and no RDMA Write",
-            &[Rule::Passive],
+            "FPDUs, and the DDP segments and RDMAP messages in them",
+            "as RFC 5044, 4, RFC 5041, 4 and RFC 5040, 4 define them",
+            &[Rule::Framing],
         )
         .robustness(),
         sends(
@@ -113,18 +116,39 @@ fn headers() -> Vec<Case> {
     ]
 }
 
+/// Returns a case of a client that leaves RDMA Reads and RDMA Writes to the server. One that fetched results itself
+/// would do so in READs.
+fn passive(number: u32, operation: Operation) -> Case {
+    let (does, expects) = ("what the requester does", "no RDMA Read and no RDMA Write");
+    let case = sends(
+        "RFC 8166, 4.5.3",
+        number,
+        operation,
+        does,
+        expects,
+        &[Rule::Passive],
+    );
+    case.robustness()
+}
+
 fn credits() -> Vec<Case> {
     const SECTION: &str = "RFC 8166, 3.3.1";
     let limit = |number, act, does, expects| {
         let case = sends(SECTION, number, Read, does, expects, &[Rule::Credits]);
         case.while_server(act).rules_alone()
     };
+    // The limit is the lower of what is asked for and what is granted, but a MUST NOT concerns the grant alone.
+    let asked = |number, act, does| {
+        let expects = "at most as many calls outstanding as it asks for";
+        let case = sends(SECTION, number, Read, does, expects, &[Rule::Asked]);
+        case.while_server(act).rules_alone().robustness()
+    };
     vec![
         limit(
             1001,
             Act::Honest,
             "READs with 8 credits",
-            "at most 8 calls outstanding, and at most as many as it asks for",
+            "at most 8 calls outstanding",
         ),
         limit(
             1002,
@@ -132,12 +156,8 @@ fn credits() -> Vec<Case> {
             "READs with one credit",
             "one call outstanding",
         ),
-        limit(
-            1003,
-            Act::Grant(u32::MAX),
-            "READs with 4294967295 credits",
-            "at most as many calls outstanding as it asks for",
-        ),
+        asked(1003, Act::Grant(u32::MAX), "READs with 4294967295 credits"),
+        asked(1007, Act::Honest, "READs with 8 credits"),
         sends(
             SECTION,
             1004,
@@ -230,15 +250,15 @@ fn chunks() -> Vec<Case> {
             1001,
             Read,
             "the Write chunk of a READ",
-            "room for all data that the READ asks for",
+            "room for all data that the READ can return: what it asks for, and at most rtmax",
             &[Rule::WriteRoom],
         ),
         sends(
             "RFC 8166, 3.4.6.2",
             1001,
             Read,
-            "the Write chunk of a READ",
-            "no room for round-up",
+            "the Write chunk of a READ of a count that is no multiple of four",
+            "no room for the round-up of its data",
             &[Rule::WriteRoundUp],
         )
         .level(Level::Should),

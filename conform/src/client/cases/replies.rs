@@ -1,12 +1,20 @@
 //! Replies, errors and ends of connections that a client must cope with (RFC 8166, sections 3.4.6, 4.3 to 4.6, 8.1).
 
 use super::sends;
+use crate::case::Level;
 use crate::client::case::{Act, Case, Operation::*, Stray};
 use crate::client::rules::Rule;
 use crate::wire::v1::{ERR_CHUNK, ERR_VERS};
 
+/// The answer to an access that the client must prevent.
+const REFUSED: &str = "a Terminate, or the end of the connection at once";
+
 /// NFS3ERR_IO.
 const IO: u32 = 5;
+
+/// The behaviour of the server with [`Act::Half`].
+const HALF: &str =
+    "READs that return half of what they ask for, in the lengths of the Write chunk as well";
 
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
@@ -18,15 +26,27 @@ fn chunks() -> Vec<Case> {
         sends(section, number, operation, does, expects, &[]).while_server(act)
     };
     vec![
+        // Those who take a chunk for full, whatever length is returned, take bytes that nobody wrote for data.
         sends(
-            "RFC 8166, 3.4.6",
-            1002,
+            "RFC 8166, 3.4.6.1",
+            1001,
             Read,
-            "READs that return half of what they ask for, in the lengths of the Write chunk as well",
-            "the rest is read, and the data is right",
+            HALF,
+            "no wrong data",
+            &[Rule::Content],
+        )
+        .may_fail(Act::Half)
+        .robustness(),
+        sends(
+            "RFC 1813, 3.3.6",
+            1001,
+            Read,
+            HALF,
+            "the rest is read by other READs",
             &[Rule::Covered],
         )
-        .while_server(Act::Half),
+        .may_fail(Act::Half)
+        .level(Level::Should),
         sends(
             "RFC 8166, 4.3.2.2",
             1001,
@@ -183,11 +203,12 @@ fn ends() -> Vec<Case> {
             1002,
             Write,
             "a connection that closes instead of a WRITE's reply",
-            "version one on the next connection, too",
-            &[Rule::Version],
+            "version one on the next connection, at the latest after ERR_VERS",
+            &[Rule::VersionAgain],
         )
         .while_server(Act::Close)
-        .rules_alone(),
+        .rules_alone()
+        .robustness(),
     ]
 }
 
@@ -195,8 +216,7 @@ fn ends() -> Vec<Case> {
 fn memory() -> Vec<Case> {
     const SECTION: &str = "RFC 8166, 8.1";
     let refuses = |number, operation, act, does| {
-        let expects = "an end of the connection";
-        sends(SECTION, number, operation, does, expects, &[Rule::Bounds]).may_fail(act)
+        sends(SECTION, number, operation, does, REFUSED, &[Rule::Bounds]).may_fail(act)
     };
     vec![
         sends(
@@ -204,7 +224,7 @@ fn memory() -> Vec<Case> {
             1001,
             Write,
             "an RDMA Read of the memory of a WRITE after its reply, when the next call has come",
-            "an end of the connection",
+            REFUSED,
             &[Rule::OutOfReach],
         )
         .may_fail(Act::ReadAgain)

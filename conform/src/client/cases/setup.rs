@@ -1,4 +1,4 @@
-//! Private data of servers, and thresholds (RFC 8797; RFC 8166, 3.3.3).
+//! Private data of servers, and thresholds (RFC 8797; RFC 8166, 3.3.3 and 3.5.3).
 
 use super::sends;
 use crate::client::case::{Act, Case, Operation::*};
@@ -41,12 +41,13 @@ pub(super) fn cases() -> Vec<Case> {
             "success, and no message of more than 4096 bytes",
         ),
         within("RFC 8797, 4.2", 1001, SHORT, "sizes of 1 KiB", short),
+        // A client that says no size of its own is bound by the receives of the server alone.
         within(
-            "RFC 8797, 4.2",
+            "RFC 8166, 3.5.3",
             1002,
             LONG,
             "sizes of 256 KiB",
-            "success, and no message longer than the client said",
+            "success, and no message longer than that, or than the client said",
         ),
         within(
             "RFC 8797, 5.1",
