@@ -29,3 +29,4 @@ pub mod run;
 pub mod stream;
 pub mod watch;
 pub mod wire;
+pub mod xdr;

@@ -1,7 +1,7 @@
 //! Compares the codecs of the workspace with an independent implementation: C code that `rpcgen`
 //! generates from the XDR files in `drafts/xdr`.
 //!
-//! [`xdr`] parses the files and generates the part of the C program that shows values by the names
+//! [`xdr`] has the files parsed and generates the part of the C program that shows values by the names
 //! of their fields. [`kind`] has the types to compare: every header type, operation and
 //! characteristic, with the codec of its crate. [`list`] is where files, numbers and types are
 //! registered. [`check`] compares names of fields. [`program`] runs the C program, [`judge`] decides
@@ -11,11 +11,10 @@
 //! Only the comparison needs C: this crate's own tests do not.
 //!
 //! ```
-//! use xdr_oracle::xdr::Specification;
-//! use xdr_oracle::{constants, list, vectors};
+//! use xdr_oracle::{constants, list, vectors, xdr};
 //!
 //! // The constants of the crates are those of the XDR files.
-//! let all = Specification::of_files().map_err(|(file, error)| format!("{file}: {error}"))?;
+//! let all = xdr::of_files().map_err(|(file, error)| format!("{file}: {error}"))?;
 //! assert!(constants::differences(&all).is_empty());
 //! // A decoder's answer: the bytes consumed, the value encoded again, and the value.
 //! let kinds = list::kinds();

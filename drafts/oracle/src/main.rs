@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 use xdr_oracle::list::{self, FILES};
 use xdr_oracle::program::Program;
 use xdr_oracle::run::Tally;
-use xdr_oracle::xdr::{Specification, emit, emit_lua};
+use xdr_oracle::xdr::{emit, emit_lua, of_files};
 use xdr_oracle::{check, constants, kind, run, vectors};
 
 /// Compares the codecs of this workspace with C code that rpcgen generated from drafts/xdr.
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 
 fn work(args: Args) -> io::Result<ExitCode> {
     let wrong = |(file, error)| io::Error::other(format!("drafts/xdr/{file}: {error}"));
-    let all = Specification::of_files().map_err(wrong)?;
+    let all = of_files().map_err(wrong)?;
     match args.what {
         What::Emit { folder } => {
             let differences = check::differences(&all);

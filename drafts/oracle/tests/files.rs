@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use xdr_oracle::kind::made;
 use xdr_oracle::list::{self, Cases, FILES};
-use xdr_oracle::xdr::{Body, Shape, Specification, emit, emit_lua, parse};
+use xdr_oracle::xdr::{Body, Shape, Specification, emit, emit_lua, of_files, parse};
 use xdr_oracle::{check, constants, vectors};
 
 /// The prefixes of constants that select the type of what is beside them, without the header types of
@@ -22,7 +22,7 @@ const NUMBERS: [&str; 6] = [
 ];
 
 fn all() -> Specification {
-    Specification::of_files().expect("the files are XDR")
+    of_files().expect("the files are XDR")
 }
 
 #[test]

@@ -1,123 +1,23 @@
-//! A parser of the XDR language (RFC 4506, section 6.3), as far as the files in `drafts/xdr` use
-//! it.
+//! The XDR files in `drafts/xdr`, as the parser of [`rpcrdma_conform::xdr`] reads them, and what is generated from
+//! them.
 
 mod emit;
 mod lua;
-mod parse;
-mod words;
-
-use std::collections::BTreeMap;
 
 use crate::list::FILES;
 
 pub use emit::emit;
 pub use lua::emit_lua;
-pub use parse::parse;
+pub use rpcrdma_conform::xdr::{Arm, Body, Declaration, Error, Shape, Specification, Type, parse};
 
-/// An error in a file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
-pub struct Error {
-    /// The line, from 1.
-    pub line: usize,
-    /// The description.
-    pub what: String,
-}
-
-/// The type of a field, or of an array's elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// `unsigned int`.
-    UnsignedInt,
-    /// `unsigned hyper`.
-    UnsignedHyper,
-    /// `bool`.
-    Bool,
-    /// Bytes, always as an array or of a fixed length.
-    Opaque,
-    /// A type that is defined in the files.
-    Named(String),
-}
-
-/// The multiplicity of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Exactly one.
-    One,
-    /// Optional data: `*name`.
-    Optional,
-    /// Any number: `name<>`.
-    Array,
-    /// This number, of bytes alone: `name[N]`.
-    Fixed(u32),
-}
-
-/// A field, or the definition of a typedef.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declaration {
-    /// The field's name.
-    pub name: String,
-    /// The field's type.
-    pub of: Type,
-    /// The multiplicity.
-    pub shape: Shape,
-}
-
-/// An arm of a union: the values that select it, and its field, if it has one. No value selects the
-/// default arm, which comes last.
-pub type Arm = (Vec<String>, Option<Declaration>);
-
-/// The definition of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
-    /// An enumeration's names and numbers.
-    Enum(Vec<(String, u32)>),
-    /// Another name for a type.
-    Typedef(Declaration),
-    /// A structure's fields.
-    Struct(Vec<Declaration>),
-    /// A union's discriminant and arms.
-    Union(Declaration, Vec<Arm>),
-}
-
-/// The content of the files: types in the order of their definitions, and constants.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Specification {
-    /// Types.
-    pub types: Vec<(String, Body)>,
-    /// Constants, including those of enumerations.
-    pub constants: BTreeMap<String, u64>,
-}
-
-impl Specification {
-    /// Parses all [`FILES`].
-    ///
-    /// # Errors
-    /// The name of a file and its error.
-    pub fn of_files() -> Result<Self, (&'static str, Error)> {
-        let mut all = Self::default();
-        for file in FILES {
-            parse(file.text, &mut all).map_err(|error| (file.name, error))?;
-        }
-        Ok(all)
+/// Parses all [`FILES`].
+///
+/// # Errors
+/// The name of a file and its error.
+pub fn of_files() -> Result<Specification, (&'static str, Error)> {
+    let mut all = Specification::default();
+    for file in FILES {
+        parse(file.text, &mut all).map_err(|error| (file.name, error))?;
     }
-
-    /// Returns the definition of a type.
-    #[must_use]
-    pub fn body(&self, name: &str) -> Option<&Body> {
-        let mut types = self.types.iter();
-        types.find(|(known, _)| known == name).map(|(_, body)| body)
-    }
-
-    /// Returns the fields of a linked structure, whose last field is a pointer to the next, without
-    /// that field; and that field's name.
-    #[must_use]
-    pub fn linked(&self, name: &str) -> Option<(&[Declaration], &str)> {
-        let Some(Body::Struct(fields)) = self.body(name) else {
-            return None;
-        };
-        let (last, others) = fields.split_last()?;
-        let is_link = last.shape == Shape::Optional && last.of == Type::Named(name.to_owned());
-        is_link.then_some((others, last.name.as_str()))
-    }
+    Ok(all)
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use xdr_oracle::kind::Kind;
 use xdr_oracle::list::{self, Role, codes};
 use xdr_oracle::vectors;
-use xdr_oracle::xdr::{Body, Declaration, Shape, Specification, Type};
+use xdr_oracle::xdr::{Body, Declaration, Shape, Specification, Type, of_files};
 
 use super::pdml::Layer;
 use crate::error::Error;
@@ -86,7 +86,7 @@ pub(crate) enum Said {
 impl Codecs {
     /// Reads the XDR files.
     pub(crate) fn new() -> Result<Self, Error> {
-        let all = Specification::of_files();
+        let all = of_files();
         let all =
             all.map_err(|(file, error)| Error::ours("drafts/xdr")(format!("{file}: {error}")))?;
         let kinds = list::kinds();

@@ -38,8 +38,11 @@ fn define(
     name: String,
     body: Body,
 ) -> Result<(), Error> {
-    if into.body(&name).is_some() {
-        return Err(words.error(format!("{name} is defined twice")));
+    match into.body(&name) {
+        // A document repeats definitions of the one that it extends.
+        Some(known) if *known == body => return Ok(()),
+        Some(_) => return Err(words.error(format!("{name} is defined twice"))),
+        None => {}
     }
     into.types.push((name, body));
     Ok(())
@@ -53,6 +56,7 @@ fn constant(
 ) -> Result<(), Error> {
     match into.constants.insert(name.clone(), value) {
         None => Ok(()),
+        Some(known) if known == value => Ok(()),
         Some(_) => Err(words.error(format!("{name} is defined twice"))),
     }
 }
@@ -127,43 +131,55 @@ fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
 
 /// Returns the names that the cases of a union may have, and what they are names of: the values of
 /// an enumeration or, if the discriminant is a number, all constants.
-fn discriminant(
+fn discriminant<'a>(
     words: &Words<'_>,
-    into: &Specification,
-    of: &Type,
+    into: &'a Specification,
+    mut of: &'a Type,
 ) -> Result<(Vec<String>, String), Error> {
-    match of {
-        Type::UnsignedInt => {
-            let constants = into.constants.keys().cloned().collect();
-            Ok((constants, "the constants".to_owned()))
+    loop {
+        match of {
+            Type::UnsignedInt => {
+                let constants = into.constants.keys().cloned().collect();
+                return Ok((constants, "the constants".to_owned()));
+            }
+            Type::Named(name) => match into.body(name) {
+                Some(Body::Enum(values)) => {
+                    let names = values.iter().map(|(name, _)| name.clone()).collect();
+                    return Ok((names, name.clone()));
+                }
+                // A type is defined before it is used, so that this ends.
+                Some(Body::Typedef(other)) if other.shape == Shape::One => of = &other.of,
+                _ => {
+                    let what = format!("{name} is neither an enumeration nor a number");
+                    return Err(words.error(what));
+                }
+            },
+            _ => {
+                let what = "a discriminant that is neither an enumeration nor a number";
+                return Err(words.error(what));
+            }
         }
-        Type::Named(name) => match into.body(name) {
-            Some(Body::Enum(values)) => {
-                let names = values.iter().map(|(name, _)| name.clone()).collect();
-                Ok((names, name.clone()))
-            }
-            Some(Body::Typedef(other)) if other.shape == Shape::One => {
-                discriminant(words, into, &other.of)
-            }
-            _ => Err(words.error(format!("{name} is neither an enumeration nor a number"))),
-        },
-        _ => Err(words.error("a discriminant that is neither an enumeration nor a number")),
     }
 }
 
-/// Parses the length of fixed opaque data, a number or a constant, and the bracket behind it.
-fn length(words: &mut Words<'_>, into: &Specification) -> Result<u32, Error> {
+/// Parses a number or a constant.
+fn value(words: &mut Words<'_>, into: &Specification) -> Result<u64, Error> {
     let constant = match words.peek()? {
         Some(word) => into.constants.get(word).copied(),
         None => None,
     };
-    let length = match constant {
+    match constant {
         Some(value) => {
             words.word()?;
-            value
+            Ok(value)
         }
-        None => words.number()?,
-    };
+        None => words.number(),
+    }
+}
+
+/// Parses the length of fixed opaque data, and the bracket behind it.
+fn length(words: &mut Words<'_>, into: &Specification) -> Result<u32, Error> {
+    let length = value(words, into)?;
     words.expect("]")?;
     match u32::try_from(length) {
         Ok(length @ 1..) => Ok(length),
@@ -178,21 +194,29 @@ fn declaration(
     into: &Specification,
     within: Option<&str>,
 ) -> Result<Declaration, Error> {
-    let of = match words.word()? {
+    let first = match words.word()? {
+        // The kind of a type may stand before its name.
+        "struct" | "union" | "enum" => words.word()?,
+        other => other,
+    };
+    let of = match first {
         "unsigned" => match words.word()? {
             "int" => Type::UnsignedInt,
             "hyper" => Type::UnsignedHyper,
             other => return Err(words.error(format!("unsigned {other}"))),
         },
+        "int" | "uint32" | "uint32_t" => Type::UnsignedInt,
+        "hyper" | "uint64" | "uint64_t" => Type::UnsignedHyper,
         "bool" => Type::Bool,
-        "opaque" => Type::Opaque,
+        "opaque" | "string" => Type::Opaque,
         name if into.body(name).is_some() || within == Some(name) => Type::Named(name.to_owned()),
         name => return Err(words.error(format!("{name} is not defined"))),
     };
     let optional = words.accept("*")?;
     let name = words.name()?;
     let array = words.accept("<")?;
-    if array {
+    if array && !words.accept(">")? {
+        value(words, into)?;
         words.expect(">")?;
     }
     let fixed = match !array && words.accept("[")? {
