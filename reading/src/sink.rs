@@ -2,6 +2,7 @@
 
 use crate::call::{At, Call, Connection, ConnectionId, Message};
 use crate::rules::Breach;
+use rpcrdma_chunks::Side;
 
 /// Receives what a capture shows, in the order in which it is known: a call when it has ended, so
 /// that a reader holds no more than the calls in progress.
@@ -19,6 +20,11 @@ pub trait Sink {
     /// A message that belongs to no call: properties, grants, what cannot be decoded.
     fn other(&mut self, connection: &Connection, message: Message) {
         let _ = (connection, message);
+    }
+
+    /// A whole Send, with its octets and its last packet, after whatever it belongs to was told.
+    fn sent(&mut self, connection: &Connection, from: Side, at: At, octets: &[u8]) {
+        let _ = (connection, from, at, octets);
     }
 
     /// A rule is broken.

@@ -325,6 +325,10 @@ impl Conversation {
             Version::Two => self.two(from, &sent, out),
             Version::TwoWg => self.two_wg(from, &sent, out),
         }
+        if !sent.is_cut() {
+            let (from, at) = (self.side(from), sent.span.last);
+            out.sink.sent(&self.connection, from, at, &sent.bytes);
+        }
     }
 
     /// Returns the version of a message. There are two versions 2: both have type 4 for errors, and 5,
