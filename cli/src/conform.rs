@@ -7,7 +7,6 @@ use nfs_binding::client::{Follow, NfsError, NfsUrl};
 use nfs_binding::proto::{FileHandle, SetAttributes};
 use nfs_copy::CopyOptions;
 use rpcrdma_conform::case::Ground;
-use rpcrdma_conform::cases;
 use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::{Entry, Report};
 use rpcrdma_conform::run::Server;
@@ -21,10 +20,10 @@ use rpcrdma_setup::{Context, Failure};
 use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
-use crate::conform_listen;
 use crate::conform_report::{check_timeout, nothing_selected, summary, untestable, written};
 use crate::interrupt::Interruptible;
 use crate::output;
+use crate::{conform_cases, conform_listen};
 
 /// Judges a server.
 ///
@@ -38,9 +37,17 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
     if let Some(address) = args.listen {
         return conform_listen::run(args, address, &selection);
     }
-    let known = cases::all(&Ground::without_files(1));
+    if !args.xdr.is_empty() && args.cases.is_empty() && args.from.is_none() {
+        let text = "--xdr: its names are for --cases or --from; give one of these";
+        return Err(Failure::usage(text));
+    }
+    if let Some(capture) = &args.from {
+        return conform_cases::from(args, capture);
+    }
+    let known = conform_cases::all(args, &Ground::without_files(1))?;
     let mut selected = known.iter().filter(|case| selection.has(case)).count();
-    if args.list {
+    let lists_clients = args.list && args.cases.is_empty();
+    if lists_clients {
         selected += conform_listen::selected(&selection).count();
     }
     if selected == 0 {
@@ -54,7 +61,10 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
                 case.sends, case.expects
             ))?;
         }
-        return conform_listen::list(&selection);
+        return match lists_clients {
+            true => conform_listen::list(&selection),
+            false => Ok(()),
+        };
     };
     check_timeout(args)?;
     let url: NfsUrl = url.parse().map_err(Failure::work).map_err(untestable)?;
@@ -90,6 +100,7 @@ fn judged(
     let port = access.mount.nfs_port(url.port);
     let address = address(&url.server, port)?;
     let mounted = access.mount(url)?;
+    let capture = capture::open(&args.capture, Clock::Real)?;
     let folder = Folder::create(&mounted).context(url)?;
     let user = (
         rustix::process::geteuid().as_raw(),
@@ -102,7 +113,14 @@ fn judged(
         user,
         first_xid(),
     );
-    let capture = capture::open(&args.capture, Clock::Real)?;
+    let cases = match conform_cases::all(args, &ground) {
+        Ok(cases) => cases,
+        Err(error) => {
+            // The first error is the one to report.
+            drop(folder.remove(&mounted));
+            return Err(error);
+        }
+    };
     let watcher = capture.map(|it| Watcher::new(Box::new(CaptureOfCases::new(it))));
     let server = Server {
         address,
@@ -117,7 +135,7 @@ fn judged(
         }
         shown.is_ok() && !interrupt.is_set()
     };
-    let report = judge(&cases::all(&ground), selection, &server, &mut each);
+    let report = judge(&cases, selection, &server, &mut each);
     let removed = folder.remove(&mounted);
     shown?;
     Ok((report, removed))

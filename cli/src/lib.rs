@@ -52,6 +52,7 @@ mod client_capture;
 mod compare;
 mod conform;
 mod conform_capture;
+mod conform_cases;
 mod conform_client;
 mod conform_listen;
 mod conform_report;

@@ -1,6 +1,8 @@
 //! Cases as data: addresses, levels, steps.
 
+use std::borrow::Cow;
 use std::cell::Cell;
+use std::time::Duration;
 
 use crate::dialect::Dialect;
 use crate::expect::{Expect, Reply, success};
@@ -55,6 +57,8 @@ pub enum Step {
     Send(Vec<u8>),
     /// Expects one of these. The first is what the text prefers.
     Expect(Vec<Expect>),
+    /// Expects one of these within this time, however long other messages may take.
+    Within(Duration, Vec<Expect>),
     /// Checks that the server has written exactly these bytes into the room with this handle, from its
     /// beginning on.
     Holds(u32, Vec<u8>),
@@ -108,7 +112,7 @@ pub struct Case {
     /// The version that is spoken.
     pub dialect: Dialect,
     /// The section that decides, as `RFC 8166, 4.5.2`.
-    pub section: &'static str,
+    pub section: Cow<'static, str>,
     /// The number within the section. Numbers are never given again.
     pub number: u32,
     /// Force of the section.
@@ -116,10 +120,10 @@ pub struct Case {
     /// A noun phrase: what is sent.
     pub sends: String,
     /// A noun phrase: what must come.
-    pub expects: &'static str,
+    pub expects: Cow<'static, str>,
     /// The address of a simpler case of the same rule. If that fails, this one says nothing new and is not
     /// tested.
-    pub needs: Option<&'static str>,
+    pub needs: Option<Cow<'static, str>>,
     /// Whether the case could exhaust a server. Such cases run with `--hostile` alone.
     pub hostile: bool,
     /// The steps, in order.
@@ -132,14 +136,14 @@ impl Case {
     /// Returns the address: specification, section, number.
     #[must_use]
     pub fn address(&self) -> String {
-        address_of(self.section, self.number)
+        address_of(&self.section, self.number)
     }
 
     /// Sets the simpler case without which this one is not tested.
     #[must_use]
     pub fn needs(self, address: &'static str) -> Self {
         Self {
-            needs: Some(address),
+            needs: Some(address.into()),
             ..self
         }
     }
@@ -203,11 +207,11 @@ pub fn case(
 ) -> Case {
     Case {
         dialect: Dialect::One,
-        section,
+        section: section.into(),
         number,
         level: Level::Must,
         sends: sends.into(),
-        expects,
+        expects: expects.into(),
         needs: None,
         hostile: false,
         script,

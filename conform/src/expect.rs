@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::dialect::Dialect;
+use crate::pattern::Pattern;
 use crate::wire::v1::{self, Header, Message, Segment};
 use crate::wire::{Reader, Xdr, v2, wg};
 
@@ -107,6 +108,8 @@ pub enum Expect {
     Error(u32, u32, Vec<Option<u32>>),
     /// A reply.
     Reply(Reply),
+    /// A message by its fields.
+    Fields(Box<Pattern>),
     /// The end of the connection.
     Closed,
 }
@@ -284,12 +287,25 @@ pub fn denied(xid: u32, words: &[u32]) -> Reply {
 }
 
 impl Expect {
-    /// Compares a message with the expectation. An error says what it is instead.
+    /// Compares a message with the expectation. `message` has the octets of its last part. An error says what it is
+    /// instead.
     ///
     /// # Errors
     /// The first difference.
-    pub fn check(&self, received: &Received, dialect: Dialect) -> Result<(), String> {
+    pub fn check(
+        &self,
+        received: &Received,
+        message: &[u8],
+        dialect: Dialect,
+    ) -> Result<(), String> {
         match self {
+            Self::Fields(pattern) => {
+                let rpc = match received {
+                    Received::Rpc(_, payload) => Some(payload.as_slice()),
+                    Received::Other(_) => None,
+                };
+                pattern.check(rpc, message)
+            }
             Self::Reply(reply) => reply.check(received, dialect),
             Self::Closed => Err(received.brief(dialect)),
             Self::ErrChunk(xid) => {

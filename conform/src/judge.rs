@@ -96,7 +96,7 @@ pub fn judge(
     let mut bases: HashMap<&str, bool> = HashMap::new();
     for case in selected {
         let address = case.address();
-        if let Some(base) = case.needs {
+        if let Some(base) = case.needs.as_deref() {
             let passed = match failed.contains(base) {
                 true => false,
                 false if report.entries.iter().any(|it| it.address == base) => true,

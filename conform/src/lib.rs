@@ -6,7 +6,8 @@
 //! expectations. [`cases`] has the tables, [`run`] performs one case over iWARP on a TCP connection of its
 //! own, [`judge`] performs many, and [`report`] has what they found. [`wire`] encodes messages from the
 //! figures of the specifications, and shares nothing with the codecs of the product: an error in one of
-//! those would be repeated.
+//! those would be repeated. Cases can also be read from files ([`file`]), in the words of XDR files ([`vocabulary`],
+//! [`xdr`]).
 //!
 //! No case connects to any address but the one in its [`case::Ground`]. Only NFSv3 procedures are called,
 //! only on the file and the folder that the ground names.
@@ -20,13 +21,17 @@ mod connection_wg;
 pub mod dialect;
 mod exchange;
 pub mod expect;
+pub mod fields;
+pub mod file;
 pub mod judge;
 mod memory;
+pub mod pattern;
 pub mod peer;
 mod private_data;
 pub mod report;
 pub mod run;
 pub mod stream;
+pub mod vocabulary;
 pub mod watch;
 pub mod wire;
 pub mod xdr;

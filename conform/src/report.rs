@@ -1,5 +1,6 @@
 //! Findings of a judgement, as lines, JSON and JUnit's XML.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crate::case::{Case, Level};
@@ -25,13 +26,13 @@ pub struct Entry {
     /// The address.
     pub address: String,
     /// The section that decides.
-    pub section: &'static str,
+    pub section: Cow<'static, str>,
     /// The level.
     pub level: Level,
     /// A sentence on what is sent.
     pub sends: String,
     /// A sentence on what must come.
-    pub expects: &'static str,
+    pub expects: Cow<'static, str>,
     /// The result.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -50,10 +51,10 @@ impl Entry {
         let failed = matches!(verdict, Verdict::Failed(_));
         Self {
             address: case.address(),
-            section: case.section,
+            section: case.section.clone(),
             level: case.level,
             sends: case.sends.clone(),
-            expects: case.expects,
+            expects: case.expects.clone(),
             verdict,
             seconds,
             exchange: if failed { exchange } else { Vec::new() },
@@ -67,10 +68,10 @@ impl Entry {
     pub(crate) fn absent(dialect: Dialect, count: usize, verdict: Verdict) -> Self {
         Self {
             address: dialect.group().to_owned(),
-            section: dialect.document(),
+            section: dialect.document().into(),
             level: Level::Must,
             sends: format!("all {count} cases"),
-            expects: "replies",
+            expects: "replies".into(),
             verdict,
             seconds: 0.0,
             exchange: Vec::new(),
@@ -97,13 +98,13 @@ impl Entry {
 impl std::fmt::Display for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (address, level) = (&self.address, self.level);
-        let (sends, expects) = (&self.sends, self.expects);
+        let (sends, expects) = (&self.sends, &self.expects);
         match &self.verdict {
             Verdict::Passed => write!(f, "ok      {address} {level}: {sends}: {expects}"),
             Verdict::NotApplicable(why) => write!(f, "n/a     {address} {level}: {sends}: {why}"),
             Verdict::NotTested(why) => write!(f, "skipped {address} {level}: {sends}: {why}"),
             Verdict::Failed(what) => {
-                let section = self.section;
+                let section = &self.section;
                 write!(
                     f,
                     "FAILED  {address} {level}: {sends}\n          expected: {expects} ({section})\n          {what}"

@@ -28,6 +28,8 @@ const QUIET: Duration = Duration::from_millis(300);
 const STEP: u32 = 8;
 /// The most messages that are kept while a message waits for credits. No case has more calls without a reply.
 const MOST_WAITING: usize = 256;
+/// The most messages that are kept of those that scripts do not look at, unless they name them.
+const MOST_PASSED: usize = 64;
 
 /// The server under test.
 #[derive(Clone, Debug)]
@@ -113,7 +115,7 @@ fn answer_to(server: &Server, dialect: Dialect, first: &[u8]) -> Result<Option<S
     play.send(first)?;
     play.within()?;
     match play.hear(&mut || true) {
-        Ok(Some(Event::Message(received @ Received::Other(_)))) => {
+        Ok(Some(Event::Message(received @ Received::Other(_), _))) => {
             let what = received.brief(dialect);
             match received.refuses(dialect) {
                 true => Ok(Some(what)),
@@ -126,14 +128,17 @@ fn answer_to(server: &Server, dialect: Dialect, first: &[u8]) -> Result<Option<S
         Ok(Some(Event::Ended(what))) => Err(deviation(what)),
         Ok(Some(Event::Silence)) => Err(deviation(Gone::Late)),
         // A message of this version, or one that breaks a rule of it.
-        Ok(Some(Event::Message(Received::Rpc(..))) | None) | Err(Failed::Deviation(_)) => Ok(None),
+        Ok(Some(Event::Message(Received::Rpc(..), _)) | None) | Err(Failed::Deviation(_)) => {
+            Ok(None)
+        }
         Err(other) => Err(other),
     }
 }
 
 /// Something that the script has to look at.
 enum Event {
-    Message(Received),
+    /// A message, and the octets of its last part.
+    Message(Received, Vec<u8>),
     /// The end of the connection.
     Ended(String),
     /// Nothing came in time.
@@ -155,6 +160,8 @@ struct Play<'a> {
     wg: ConnectionWg,
     /// Messages that came while another waited for credits.
     waiting: VecDeque<Event>,
+    /// Messages that scripts do not look at, such as grants and parts of others, unless they name them.
+    passed: VecDeque<Vec<u8>>,
     /// The last RPC message with its transport header.
     last: Option<v1::Header>,
     exchange: Exchange,
@@ -176,6 +183,7 @@ impl<'a> Play<'a> {
             named: HashSet::new(),
             wg: ConnectionWg::new(),
             waiting: VecDeque::new(),
+            passed: VecDeque::new(),
             last: None,
             exchange: Exchange::default(),
         }
@@ -237,6 +245,7 @@ impl<'a> Play<'a> {
                 }
             }
             Step::Expect(allowed) => self.expect(allowed)?,
+            Step::Within(time, allowed) => self.expect_within(*time, allowed)?,
             Step::Quiet => self.quiet()?,
             Step::Properties => self.properties()?,
             Step::Counted => self.wg.counted().map_err(deviation)?,
@@ -253,6 +262,7 @@ impl<'a> Play<'a> {
         self.named.clear();
         self.wg = ConnectionWg::new();
         self.waiting.clear();
+        self.passed.clear();
         let unreachable = |what: &dyn std::fmt::Display| Failed::Unreachable(what.to_string());
         let stream = Stream::connect_within(self.server.address, self.server.patience);
         let mut stream = stream.map_err(|error| unreachable(&error))?;
@@ -358,10 +368,43 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Receives the next message, answers Read Requests before it, and compares it.
+    /// As [`Play::expect`], but the message must come within this time.
+    fn expect_within(&mut self, time: Duration, allowed: &[Expect]) -> Result<(), Failed> {
+        let patience = self.server.patience;
+        self.peer()?.stream.set_patience(time);
+        self.peer()?.stream.set_deadline(Instant::now() + time);
+        let result = self.expect_before(allowed);
+        self.peer()?.stream.set_patience(patience);
+        result.map_err(|failed| match failed {
+            Failed::Deviation(what) => deviation(format!("within {time:?}: {what}")),
+            other => other,
+        })
+    }
+
     fn expect(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
         self.within()?;
+        self.expect_before(allowed)
+    }
+
+    /// Returns a message that scripts do not look at, if one of these names it.
+    fn named(&mut self, allowed: &[Expect]) -> Option<Event> {
+        let is_named = |message: &Vec<u8>| {
+            allowed.iter().any(|expected| match expected {
+                Expect::Fields(pattern) => pattern.is_of(message),
+                _ => false,
+            })
+        };
+        let at = self.passed.iter().position(is_named)?;
+        let message = self.passed.remove(at)?;
+        Some(Event::Message(Received::Other(message.clone()), message))
+    }
+
+    /// Receives the next message, answers Read Requests before it, and compares it.
+    fn expect_before(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
         let event = loop {
+            if let Some(event) = self.named(allowed) {
+                break event;
+            }
             if let Some(event) = self.waiting.pop_front() {
                 break event;
             }
@@ -369,8 +412,8 @@ impl<'a> Play<'a> {
                 break event;
             }
         };
-        let received = match event {
-            Event::Message(received) => received,
+        let (received, message) = match event {
+            Event::Message(received, message) => (received, message),
             Event::Silence => return Err(deviation(Gone::Late)),
             Event::Ended(_) if allowed.contains(&Expect::Closed) => return Ok(()),
             Event::Ended(what) => return Err(deviation(what)),
@@ -380,7 +423,7 @@ impl<'a> Play<'a> {
         }
         let mut first = None;
         for expected in allowed {
-            match expected.check(&received, self.dialect) {
+            match expected.check(&received, &message, self.dialect) {
                 Ok(()) => return Ok(()),
                 Err(what) => first = first.or(Some(what)),
             }
@@ -417,18 +460,19 @@ impl<'a> Play<'a> {
                 match self.dialect {
                     Dialect::One => {
                         self.invalidated(invalidate)?;
-                        Ok(Some(Event::Message(Received::of_first(&bytes))))
+                        Ok(Some(Event::Message(Received::of_first(&bytes), bytes)))
                     }
                     Dialect::Two => {
                         if invalidate.is_some() {
                             let text = "a Send With Invalidate, which this client has not asked for (xcharext-02, 3.2)";
                             return Err(deviation(text));
                         }
-                        Ok(Received::of_second(&bytes).map(Event::Message))
+                        let taken = Received::of_second(&bytes);
+                        Ok(self.taken(taken, bytes))
                     }
                     Dialect::Wg => {
                         let taken = self.wg.take(&bytes, invalidate).map_err(deviation)?;
-                        Ok(taken.map(Event::Message))
+                        Ok(self.taken(taken, bytes))
                     }
                 }
             }
@@ -448,6 +492,18 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// Returns a message for the script, or keeps it for a script that names it.
+    fn taken(&mut self, taken: Option<Received>, bytes: Vec<u8>) -> Option<Event> {
+        if let Some(received) = taken {
+            return Some(Event::Message(received, bytes));
+        }
+        if self.passed.len() >= MOST_PASSED {
+            self.passed.pop_front();
+        }
+        self.passed.push_back(bytes);
+        None
+    }
+
     /// Checks that nothing comes for a moment but credits and properties.
     fn quiet(&mut self) -> Result<(), Failed> {
         self.within()?;
@@ -459,7 +515,7 @@ impl<'a> Play<'a> {
         match event {
             None | Some(Event::Silence) => Ok(()),
             Some(Event::Ended(what)) => Err(deviation(what)),
-            Some(Event::Message(received)) => Err(deviation(format!(
+            Some(Event::Message(received, _)) => Err(deviation(format!(
                 "{} came before it may be sent",
                 received.brief(self.dialect)
             ))),

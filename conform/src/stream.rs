@@ -113,6 +113,11 @@ impl Stream {
         Ok(())
     }
 
+    /// Sets the longest wait of each read.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// Sets the time after which every read fails with [`Gone::Late`].
     pub fn set_deadline(&mut self, deadline: Instant) {
         self.deadline = Some(deadline);

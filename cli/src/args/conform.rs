@@ -20,6 +20,9 @@ own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-0
 of 2016 (rpcrdma2-01) if it speaks these. The export must be writable: a folder is made in it, and
 removed at the end. A case whose rule a simpler one found broken already is skipped.
 
+Cases can be written without programming, in files (--cases, docs/conform-cases.md), or made of a
+capture (--from), and edited.
+
 With --listen, it is a server that judges clients of version 1: it grants one credit, returns less
 than was asked for, sends errors and stray messages, closes connections, and looks at all that the
 client sends. --run gives the commands that use the client. The client is started once for each
@@ -30,11 +33,13 @@ Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could n
   rpcrdma conform nfs://server/export                       all cases
   rpcrdma conform --list --only rfc8166/4.5                 what those of a section send and expect
   rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export
+  rpcrdma conform --cases mine.case --xdr mine.x nfs://server/export
+  rpcrdma conform --from traffic.pcap >traffic.case
   rpcrdma conform --listen 127.0.0.1:0 --run own            this program's client
   rpcrdma conform --listen 192.0.2.1:20049 --run 'read=get-it {host} {port} /conform/file'")]
 pub(crate) struct ConformArgs {
     /// Export of the server under test, or a folder in it, as nfs://SERVER[:PORT]/PATH
-    #[arg(value_name = "URL", required_unless_present_any = ["list", "listen"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["list", "listen", "from"])]
     pub(crate) url: Option<String>,
 
     /// Judge clients that connect to this address, of version 1 (docs/conform-clients.md). Port 0 takes a
@@ -56,6 +61,29 @@ pub(crate) struct ConformArgs {
     /// List the cases, and connect to nothing. With --listen, those for clients alone
     #[arg(long, conflicts_with_all = ["strict", "junit", "json", "capture"])]
     pub(crate) list: bool,
+
+    /// Cases from this file, or from all files NAME.case of this folder, instead of the built-in ones
+    /// (docs/conform-cases.md). It can be given several times
+    #[arg(long, value_name = "FILE|DIR", conflicts_with = "listen")]
+    pub(crate) cases: Vec<PathBuf>,
+
+    /// With --cases: the built-in cases as well
+    #[arg(long, requires = "cases")]
+    pub(crate) built_in: bool,
+
+    /// Header types, fields and constants for --cases or --from, in the XDR language, beside those of the
+    /// versions. It can be given several times
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    pub(crate) xdr: Vec<PathBuf>,
+
+    /// Print cases made of the exchanges in this capture (pcap or pcapng, of any implementation), and connect
+    /// to nothing
+    #[arg(
+        long,
+        value_name = "CAPTURE",
+        conflicts_with_all = ["url", "listen", "list", "only", "cases", "strict", "hostile", "junit", "json", "capture"]
+    )]
+    pub(crate) from: Option<PathBuf>,
 
     /// Only cases whose address begins with this: rfc8166, rfc8166/4.5, rfc8166/4.5.2/3. It can be given
     /// several times

@@ -90,7 +90,7 @@ mod tests {
         }
         assert!(unique.len() >= 100, "only {} cases", unique.len());
         for (at, case) in cases().iter().enumerate() {
-            if let Some(base) = case.needs {
+            if let Some(base) = &case.needs {
                 let before = all[..at].iter().any(|it| it == base);
                 assert!(
                     before,

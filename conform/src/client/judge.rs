@@ -167,10 +167,10 @@ fn entry(case: &Case, verdict: Verdict, done: &Performed) -> Entry {
     };
     Entry {
         address: case.address(),
-        section: case.section,
+        section: case.section.into(),
         level: case.level,
         sends,
-        expects: case.expects,
+        expects: case.expects.into(),
         verdict,
         seconds: done.seconds,
         exchange: if is_bad {

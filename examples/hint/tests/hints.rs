@@ -1,7 +1,8 @@
 //! Hints arrive where both ends have the extension, and calls without them everywhere.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::process::{Command, Output, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use hint::{Hint, Queue, URGENT};
@@ -176,5 +177,67 @@ fn seeds_run_with_hints() {
         ];
         let found = said(&[&words[..], hints].concat());
         assert!(found.contains("no violation"), "{found}");
+    }
+}
+
+/// A server, which ends with the test.
+struct Served {
+    process: Child,
+    /// Host and port.
+    place: String,
+}
+
+impl Served {
+    fn start(words: &[&str]) -> Self {
+        let place = ["serve", "--memory", "--port", "0", "--tcp-port", "0"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hint"));
+        command.args(place).args(words).env_remove("RUST_LOG");
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let place = loop {
+            let line = lines.next().unwrap().unwrap();
+            if let Some(place) = line.strip_prefix("listening rdma ") {
+                break place.split(' ').next().unwrap().to_owned();
+            }
+        };
+        Self { process, place }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// The case that docs/conform-cases.md shows for this header type: a server without it fails, one with it passes.
+#[test]
+fn the_case_of_the_page_tells_a_server_with_hints_from_one_without() {
+    let page = include_str!("../../../docs/conform-cases.md");
+    let block = |begins: &str| {
+        let mut blocks = page.split("```text\n").skip(1);
+        let block = blocks.find(|block| block.starts_with(begins)).unwrap();
+        block.split("```").next().unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let xdr = write("hint.x", block("const RDMA2_CALL_HINT"));
+    let case = write("hint.case", block("case hint-00/3.1/1 MUST"));
+    for (features, status, line) in [
+        (&[][..], 1, "FAILED  hint-00/3.1/1 MUST"),
+        (&["--features", "hint"], 0, "ok      hint-00/3.1/1 MUST"),
+    ] {
+        let server = Served::start(features);
+        let url = format!("nfs://{}/memory", server.place);
+        let done = run(&["conform", "--xdr", &xdr, "--cases", &case, &url]);
+        let said = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(done.status.code(), Some(status), "{done:?}");
+        assert!(said.contains(line), "{done:?}");
     }
 }

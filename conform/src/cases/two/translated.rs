@@ -1,5 +1,7 @@
 //! Cases of version 1 whose messages are the same in version 2 but for their headers.
 
+use std::borrow::Cow;
+
 use super::{FIRST, FIRST_BAD_HEADER, bad_header};
 use crate::case::{Case, Ground, Step, opening};
 use crate::cases::{calls, credits, data, inline, lists};
@@ -61,7 +63,7 @@ fn translated(of_first: &Case) -> Option<Case> {
             other => script.push(other.clone()),
         }
     }
-    let needs = match of_first.needs {
+    let needs = match of_first.needs.as_deref() {
         None => FIRST,
         Some("rfc8166/3.3.1/1") => "rpcrdma2-01/rfc8166-3.3.1/1",
         Some("rfc8166/4.3.2/1") => "rpcrdma2-01/rfc8166-4.3.2/1",
@@ -70,9 +72,9 @@ fn translated(of_first: &Case) -> Option<Case> {
         Some(_) => FIRST_BAD_HEADER,
     };
     let case = Case {
-        section,
+        section: (*section).into(),
         script,
-        expects: expects(of_first.expects),
+        expects: expects(of_first),
         ..of_first.clone()
     };
     Some(case.speaking(Dialect::Two).needs(needs))
@@ -86,8 +88,8 @@ fn expected(of_first: &Expect) -> Expect {
 }
 
 /// Returns the sentence of what must come, with the name that the error has here.
-fn expects(of_first: &'static str) -> &'static str {
-    match of_first {
+fn expects(of_first: &Case) -> Cow<'static, str> {
+    let text = match &*of_first.expects {
         "RDMA_ERROR with ERR_CHUNK, no RDMA Read, and the next call is answered" => {
             "RDMA2_ERROR with BAD_HEADER, no RDMA Read, and the next call is answered"
         }
@@ -98,8 +100,9 @@ fn expects(of_first: &'static str) -> &'static str {
             "BAD_HEADER, or a reply with the chunks unused, and the next call is answered"
         }
         "GARBAGE_ARGS or ERR_CHUNK" => "GARBAGE_ARGS or BAD_HEADER",
-        other => other,
-    }
+        _ => return of_first.expects.clone(),
+    };
+    text.into()
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn translated(ground: &Ground) -> Vec<Case> {
     let one = |(address, section, number): (&str, &'static str, u32)| {
         let case = of_first.iter().find(|it| it.address() == address)?;
         let mut case = Case {
-            section,
+            section: section.into(),
             number,
             script: steps(&case.script),
             ..case.clone()

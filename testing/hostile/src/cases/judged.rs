@@ -20,7 +20,12 @@ pub(super) fn judged(table: fn(&judge::Ground) -> Vec<judge::Case>) -> Vec<Case>
 
 fn converted(judged: &judge::Case) -> Case {
     let steps = judged.script.iter().filter_map(step).collect();
-    case(judged.sends.clone(), judged.section, on(steps), Lives)
+    case(
+        judged.sends.clone(),
+        judged.section.clone(),
+        on(steps),
+        Lives,
+    )
 }
 
 /// Converts a step. The tables that are shared have no others: a test of theirs says so.
@@ -31,7 +36,7 @@ fn step(step: &judge::Step) -> Option<Step> {
             Expect::ErrVers(xid, version) => Some(Step::ErrVers(*xid, *version)),
             Expect::ErrChunk(xid) => Some(Step::ErrChunk(*xid)),
             Expect::Reply(reply) => Some(Step::Hear(Reply::of(reply))),
-            Expect::Error(..) | Expect::Closed => None,
+            Expect::Error(..) | Expect::Fields(_) | Expect::Closed => None,
         },
         _ => None,
     }
@@ -51,7 +56,7 @@ fn converted_second(judged: &judge::Case) -> Option<Case> {
     };
     let rest = rest.iter().filter_map(step_second).collect();
     let script = second::beginning(first.clone(), rest);
-    let case = case(judged.sends.clone(), judged.section, script, Lives);
+    let case = case(judged.sends.clone(), judged.section.clone(), script, Lives);
     Some(case.costing(second::RECEIVES))
 }
 
@@ -69,7 +74,7 @@ fn step_second(step: &judge::Step) -> Option<Step> {
                     let header = &v2::success(reply.xid, &[])[..9];
                     [header, &reply.words].concat()
                 }
-                Expect::ErrChunk(_) | Expect::Closed => return None,
+                Expect::ErrChunk(_) | Expect::Fields(_) | Expect::Closed => return None,
             };
             Some(Step::HearWords(words, false))
         }
@@ -93,7 +98,7 @@ fn converted_wg(judged: &judge::Case) -> Option<Case> {
         judge::End::Lives | judge::End::LivesOrCloses => Lives,
         judge::End::Incomplete => End::Left,
     };
-    let case = case(judged.sends.clone(), judged.section, script, end);
+    let case = case(judged.sends.clone(), judged.section.clone(), script, end);
     Some(case.costing(wg::RECEIVES))
 }
 

@@ -54,9 +54,9 @@ impl Case {
 
     /// Returns the section of the specification that determines the result.
     #[must_use]
-    pub fn section(&self) -> &'static str {
+    pub fn section(&self) -> &str {
         match self {
-            Self::Client(case) => case.section,
+            Self::Client(case) => &case.section,
             Self::Server(case) => case.section,
         }
     }

@@ -6,6 +6,8 @@ mod run;
 pub use hear::{Reply, denied, refused, status, success};
 pub use run::run;
 
+use std::borrow::Cow;
+
 use crate::wire::ddp::ReadRequest;
 use crate::wire::mpa::Frame;
 use crate::wire::v1::Segment;
@@ -17,7 +19,7 @@ pub struct Case {
     /// The description.
     pub name: String,
     /// The section of the specification that determines the result.
-    pub section: &'static str,
+    pub section: Cow<'static, str>,
     /// The steps, in order.
     pub script: Vec<Step>,
     /// The expected end of the connection.
@@ -28,10 +30,15 @@ pub struct Case {
 
 /// Creates a case with a memory growth of at most [`GROWTH`].
 #[must_use]
-pub fn case(name: impl Into<String>, section: &'static str, script: Vec<Step>, end: End) -> Case {
+pub fn case(
+    name: impl Into<String>,
+    section: impl Into<Cow<'static, str>>,
+    script: Vec<Step>,
+    end: End,
+) -> Case {
     Case {
         name: name.into(),
-        section,
+        section: section.into(),
         script,
         end,
         growth: GROWTH,

@@ -1,0 +1,102 @@
+//! Lines of a case file, and the errors in them.
+
+use std::fmt;
+
+/// An error in a file: where it is, what was expected, and what to write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct Error {
+    /// The name of the file.
+    pub file: String,
+    /// The line, from 1; 0 for the file as a whole.
+    pub line: usize,
+    /// The difference from what was expected.
+    pub what: String,
+    /// What to write instead.
+    pub instead: String,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, ": {}; write {}", self.what, self.instead)
+    }
+}
+
+/// An error in a line of a file that its reader names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) line: usize,
+    pub(super) what: String,
+    pub(super) instead: String,
+}
+
+impl Wrong {
+    pub(super) fn of(self, file: &str) -> Error {
+        Error {
+            file: file.to_owned(),
+            line: self.line,
+            what: self.what,
+            instead: self.instead,
+        }
+    }
+}
+
+/// A line that is not empty: its first word, and the rest.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    /// The number of the line, from 1.
+    pub(super) number: usize,
+    /// The text, without blanks around it.
+    pub(super) text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn wrong(&self, what: impl Into<String>, instead: impl Into<String>) -> Wrong {
+        Wrong {
+            line: self.number,
+            what: what.into(),
+            instead: instead.into(),
+        }
+    }
+
+    /// Returns the text after the first word.
+    pub(super) fn rest(&self) -> &'a str {
+        let rest = self.text.split_once(char::is_whitespace);
+        rest.map_or("", |(_, rest)| rest.trim())
+    }
+
+    /// Splits the line into words at blanks outside quotation marks. A word that begins with `#` begins a comment.
+    pub(super) fn words(&self) -> Result<Vec<&'a str>, Wrong> {
+        let (mut words, mut rest) = (Vec::new(), self.text);
+        loop {
+            rest = rest.trim_start();
+            if rest.is_empty() || rest.starts_with('#') {
+                return Ok(words);
+            }
+            let mut quoted = false;
+            let end = rest.find(|c: char| {
+                quoted ^= c == '"';
+                c.is_whitespace() && !quoted
+            });
+            let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
+            if word.matches('"').count() % 2 != 0 {
+                let what = format!("{word} has no second quotation mark");
+                return Err(self.wrong(what, format!("{word}\"")));
+            }
+            words.push(word);
+            rest = after;
+        }
+    }
+}
+
+/// Returns the lines of a file without those that are empty or comments.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let all = text.lines().enumerate().map(|(at, text)| Line {
+        number: at + 1,
+        text: text.trim(),
+    });
+    all.filter(|line| !line.text.is_empty() && !line.text.starts_with('#'))
+}

@@ -1,0 +1,105 @@
+//! Cases in files: a small language for plain exchanges, read like a ladder (docs/conform-cases.md).
+//!
+//! [`parse`] makes [`crate::case::Case`]s of a file, which are performed like the built-in ones. [`load()`] reads files
+//! and folders. [`recorded`] writes a file from an exchange that was captured.
+
+mod draft;
+mod line;
+mod load;
+mod message;
+mod recorded;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use crate::case::{Case, Ground};
+use crate::dialect::Dialect;
+use draft::Draft;
+use line::{Line, Wrong, lines};
+
+pub use line::Error;
+pub use load::{Vocabularies, load};
+pub use recorded::{Left, Recorded, Recording};
+
+/// The most octets of memory that the cases of one file offer.
+const MOST_OFFERED: usize = 64 << 20;
+/// The words that begin a line.
+const WORDS: &str = "--> TYPE, <-- TYPE, or <-- TYPE, FIELD = VALUE, rpc = VALUE, offer, room, holds, connect, end, \
+     case, speaks, section, sends, expects, needs, or hostile";
+
+/// Makes cases of a file, on this ground.
+///
+/// # Errors
+/// The first line that is none of the language.
+pub fn parse(
+    name: &str,
+    text: &str,
+    vocabularies: &Vocabularies,
+    ground: &Ground,
+) -> Result<Vec<Case>, Error> {
+    let mut cases = Vec::new();
+    let mut draft: Option<Draft<'_>> = None;
+    let mut offered = 0;
+    for line in lines(text) {
+        let first = line.text.split_whitespace().next().unwrap_or_default();
+        if first == "case" {
+            if let Some(done) = draft.take() {
+                cases.push(done.finish().map_err(|wrong| wrong.of(name))?);
+            }
+            let begun = Draft::begin(line, ground).map_err(|wrong| wrong.of(name))?;
+            draft = Some(begun);
+            continue;
+        }
+        let Some(draft) = &mut draft else {
+            let instead = "case rpcrdma2-07/6.1/901 MUST: document, section, number, level";
+            let what = format!("{first} before the first case");
+            return Err(line.wrong(what, instead).of(name));
+        };
+        step(draft, line, first, vocabularies, &mut offered, name)?;
+    }
+    if let Some(done) = draft {
+        cases.push(done.finish().map_err(|wrong| wrong.of(name))?);
+    }
+    match cases.is_empty() {
+        false => Ok(cases),
+        true => Err(Error {
+            file: name.to_owned(),
+            line: 0,
+            what: "there is no case in it".into(),
+            instead: "case rpcrdma2-07/6.1/901 MUST, and what is sent and expected".into(),
+        }),
+    }
+}
+
+/// Takes a line of a case.
+fn step<'a>(
+    draft: &mut Draft<'a>,
+    line: Line<'a>,
+    first: &str,
+    vocabularies: &Vocabularies,
+    offered: &mut usize,
+    name: &str,
+) -> Result<(), Error> {
+    let of = |wrong: Wrong| wrong.of(name);
+    if draft.told(line, first) {
+        return Ok(());
+    }
+    // The text of those lines is free.
+    let words = line.words().map_err(of)?;
+    if first == "speaks" {
+        let mut all = Dialect::ALL.into_iter();
+        let dialect = all.find(|it| Some(&it.group()) == words.get(1));
+        let wrong = || {
+            line.wrong(
+                format!("{} is no version", line.rest()),
+                "speaks rpcrdma1, speaks rpcrdma2-07, or speaks rpcrdma2-01",
+            )
+        };
+        let dialect = dialect.ok_or_else(|| of(wrong()))?;
+        return draft.speak(line, dialect).map_err(of);
+    }
+    let dialect = draft.dialect(line).map_err(of)?;
+    let vocabulary = vocabularies.of(dialect)?;
+    let taken = draft.step(line, &words, &vocabulary, offered);
+    taken.map_err(of)
+}

@@ -1,0 +1,219 @@
+//! Names of header types, fields and constants, as the XDR files of a version have them.
+
+use crate::dialect::Dialect;
+use crate::wire::wg;
+use crate::xdr::{Body, Declaration, Error, Specification, Type, parse};
+
+/// The XDR files of each version, by their names in `drafts/xdr`.
+fn files(dialect: Dialect) -> &'static [(&'static str, &'static str)] {
+    match dialect {
+        Dialect::One => &[("rpcrdma1.x", include_str!("../xdr/rpcrdma1.x"))],
+        Dialect::Two => &[
+            ("rpcrdma2.x", include_str!("../xdr/rpcrdma2.x")),
+            ("xchar.x", include_str!("../xdr/xchar.x")),
+            ("rtr.x", include_str!("../xdr/rtr.x")),
+        ],
+        Dialect::Wg => &[
+            ("rpcrdma2wg.x", include_str!("../xdr/rpcrdma2wg.x")),
+            ("wg-ddp.x", include_str!("../xdr/wg-ddp.x")),
+        ],
+    }
+}
+
+/// The first three fields of every header.
+pub const FIXED: [&str; 3] = ["rdma_xid", "rdma_vers", "rdma_credit"];
+
+/// A header type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderType {
+    /// The name of its constant.
+    pub name: String,
+    /// Its number: the fourth word of a header.
+    pub number: u32,
+    /// The fields after the fourth word, if there are any.
+    pub fields: Option<Declaration>,
+}
+
+/// The names of one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    dialect: Dialect,
+    pub(crate) all: Specification,
+}
+
+impl Vocabulary {
+    /// Reads the XDR files of a version.
+    ///
+    /// # Errors
+    /// The name of a file, and its error.
+    pub fn new(dialect: Dialect) -> Result<Self, (String, Error)> {
+        let all = Specification::default();
+        let mut vocabulary = Self { dialect, all };
+        for (name, text) in files(dialect) {
+            let added = vocabulary.add(text);
+            added.map_err(|error| ((*name).to_owned(), error))?;
+        }
+        Ok(vocabulary)
+    }
+
+    /// Adds the definitions of another file.
+    ///
+    /// # Errors
+    /// The first element that is no XDR, or is defined otherwise.
+    pub fn add(&mut self, text: &str) -> Result<(), Error> {
+        parse(&self.spelled(text), &mut self.all)
+    }
+
+    /// Returns the version.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Returns names as version-two-07 has them. In `drafts/xdr` they begin otherwise, beside those of 2016.
+    fn spelled(&self, text: &str) -> String {
+        match self.dialect {
+            Dialect::Wg => text
+                .replace("rpcrdma2wg", "rpcrdma2")
+                .replace("RDMA2WG", "RDMA2"),
+            Dialect::One | Dialect::Two => text.to_owned(),
+        }
+    }
+
+    /// Returns the value of a constant.
+    #[must_use]
+    pub fn constant(&self, name: &str) -> Option<u64> {
+        self.all.constants.get(&self.spelled(name)).copied()
+    }
+
+    /// Returns the name of the fourth field of every header.
+    #[must_use]
+    pub fn selector(&self) -> &'static str {
+        match self.dialect {
+            Dialect::One | Dialect::Two => "rdma_proc",
+            Dialect::Wg => "rdma_htype",
+        }
+    }
+
+    /// Returns the value of `rdma_credit` in messages that do not set it.
+    #[must_use]
+    pub fn credit(&self) -> u32 {
+        match self.dialect {
+            Dialect::One | Dialect::Two => 8,
+            Dialect::Wg => wg::CREDIT,
+        }
+    }
+
+    /// Returns the header type with this name. Its fields are those of the arm of a union that it selects, or of the
+    /// structure that is called after it, as in version-two-07: `rpcrdma2_hdr_call_inline` after RDMA2_CALL_INLINE.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<HeaderType> {
+        let name = self.spelled(name);
+        let number = u32::try_from(*self.all.constants.get(&name)?).ok()?;
+        let of_union = self.arms().find(|(case, _)| *case == name);
+        let fields = match of_union {
+            Some((_, fields)) => fields.cloned(),
+            None => Some(self.structure_of(&name)?),
+        };
+        Some(HeaderType {
+            name,
+            number,
+            fields,
+        })
+    }
+
+    fn structure_of(&self, constant: &str) -> Option<Declaration> {
+        let (_, rest) = constant.split_once('_')?;
+        let rest = rest.to_ascii_lowercase();
+        let names = [
+            format!("rpcrdma2_hdr_{rest}"),
+            format!("rpcrdma1_hdr_{rest}"),
+        ];
+        let name = names.into_iter().find(|it| self.all.body(it).is_some())?;
+        Some(Declaration {
+            name: rest,
+            of: Type::Named(name),
+            shape: crate::xdr::Shape::One,
+        })
+    }
+
+    /// Returns the header type with this number.
+    #[must_use]
+    pub fn header_of(&self, number: u32) -> Option<HeaderType> {
+        self.headers().into_iter().find(|it| it.number == number)
+    }
+
+    /// Returns all header types.
+    #[must_use]
+    pub fn headers(&self) -> Vec<HeaderType> {
+        // Those of unions come first: other constants may have the same numbers.
+        let arms = self.arms().map(|(case, _)| case);
+        let all = arms.chain(self.all.constants.keys().map(String::as_str));
+        let mut found: Vec<HeaderType> = Vec::new();
+        for header in all.filter_map(|name| self.header(name)) {
+            if !found.contains(&header) {
+                found.push(header);
+            }
+        }
+        found
+    }
+
+    /// Returns the arms of all unions that select the fields of headers, by the names of their cases.
+    fn arms(&self) -> impl Iterator<Item = (&str, Option<&Declaration>)> {
+        let selector = self.selector();
+        let unions = self
+            .all
+            .types
+            .iter()
+            .filter_map(move |(_, body)| match body {
+                Body::Union(tag, arms) if tag.name == selector => Some(arms),
+                _ => None,
+            });
+        let arms = unions.flatten();
+        arms.flat_map(|(cases, fields)| {
+            cases
+                .iter()
+                .map(move |case| (case.as_str(), fields.as_ref()))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_all_versions_are_read_and_their_headers_begin_alike() {
+        for (dialect, top) in [
+            (Dialect::One, "rpcrdma1_xprt_hdr"),
+            (Dialect::Two, "rpcrdma2_xprt_hdr"),
+            (Dialect::Wg, "rpcrdma2_msg"),
+        ] {
+            let vocabulary = Vocabulary::new(dialect).unwrap();
+            let Some(Body::Struct(fields)) = vocabulary.all.body(top) else {
+                panic!("{top}");
+            };
+            let names: Vec<&str> = fields.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names[..3], FIXED, "{top}");
+            assert!(vocabulary.headers().len() >= 4, "{top}");
+        }
+    }
+
+    #[test]
+    fn a_header_type_is_found_by_a_union_or_by_the_name_of_its_structure() {
+        let mut vocabulary = Vocabulary::new(Dialect::Wg).unwrap();
+        let call = vocabulary.header("RDMA2WG_CALL_INLINE").unwrap();
+        assert_eq!((call.name.as_str(), call.number), ("RDMA2_CALL_INLINE", 10));
+        assert_eq!(vocabulary.header_of(10), Some(call));
+        assert_eq!(vocabulary.header("RDMA2_GRANT").unwrap().fields, None);
+        assert_eq!(vocabulary.header("RDMA2_CALL_HINT"), None);
+        let own = "const RDMA2_CALL_HINT = 0xffffff10;\nstruct rpcrdma2_hdr_call_hint { uint32 rdma_hint; };";
+        vocabulary.add(own).unwrap();
+        let hint = vocabulary.header("RDMA2_CALL_HINT").unwrap();
+        assert_eq!(hint.number, 0xffff_ff10);
+        assert_eq!(vocabulary.header_of(0xffff_ff10), Some(hint));
+        // Again, as of a second document, it is no error; otherwise it is.
+        vocabulary.add(own).unwrap();
+        assert!(vocabulary.add("const RDMA2_CALL_HINT = 1;").is_err());
+    }
+}

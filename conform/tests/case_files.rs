@@ -1,0 +1,108 @@
+//! Cases in files are performed on this project's own server.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test may panic; the lint exempts test functions, but not their helpers"
+)]
+
+mod common;
+
+use std::time::Duration;
+
+use rpcrdma_conform::file::{Vocabularies, parse};
+use rpcrdma_conform::judge::{Selection, judge};
+use rpcrdma_conform::report::Verdict;
+use rpcrdma_conform::run::Server;
+
+use common::Served;
+
+/// Returns the verdict of each case of a text.
+fn verdicts(text: &str) -> Vec<Verdict> {
+    let served = Served::start(4096);
+    let server = Server {
+        address: served.address,
+        patience: Duration::from_secs(30),
+        watcher: None,
+    };
+    let vocabularies = Vocabularies::new(&[]);
+    let cases = parse("a.case", text, &vocabularies, &served.ground()).unwrap();
+    let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
+    assert_eq!(report.untestable, None);
+    let verdicts = report.entries.into_iter();
+    verdicts.map(|entry| entry.verdict).collect()
+}
+
+#[test]
+fn what_must_come_in_time_and_does_not_is_a_deviation() {
+    let text = "
+        case rfc8166/4.6.2/900 MUST
+        sends RDMA_DONE
+        expects a reply, which there is not
+        --> RDMA_DONE
+        <-- RDMA_MSG within 300ms
+
+        case rfc8166/4.6.2/901 MUST
+        sends RDMA_DONE
+        expects silence
+        --> RDMA_DONE
+        <-- nothing";
+    let why = "within 300ms: nothing came in time";
+    assert_eq!(
+        verdicts(text),
+        [Verdict::Failed(why.into()), Verdict::Passed]
+    );
+}
+
+#[test]
+fn messages_that_other_cases_pass_over_can_be_expected() {
+    let text = "
+        case rpcrdma2-07/6.3.4/900 MUST
+        sends a NULL call
+        expects the server's properties and the reply
+        --> RDMA2_CALL_INLINE
+            rpc = call NFS 3 NULL
+        <-- RDMA2_CONNPROP_FINAL
+            rdma_props[0].rdma_which = 1..6
+        <-- RDMA2_REPLY_INLINE
+            rdma_writes = none
+            rpc = reply SUCCESS
+
+        case rpcrdma2-07/6.3.4/901 MUST
+        sends a NULL call
+        expects a reply with another result
+        --> RDMA2_CALL_INLINE
+            rpc = call NFS 3 NULL
+        <-- RDMA2_REPLY_INLINE
+            rpc = reply PROC_UNAVAIL";
+    let [Verdict::Passed, Verdict::Failed(why)] = &verdicts(text)[..] else {
+        panic!("not passed and failed");
+    };
+    assert!(why.contains("which is not"), "{why}");
+}
+
+/// A call in two messages, each with a credit of the server, and a call in memory.
+#[test]
+fn calls_in_parts_and_in_memory_are_answered() {
+    let text = "
+        case rpcrdma2-07/6.3.6/900 MUST
+        sends a NULL call in two messages
+        expects one reply
+        --> RDMA2_CALL_MIDDLE
+            rdma_remaining = 28
+            rpc = {xid} 0 2
+        --> RDMA2_CALL_INLINE
+            rpc = 100003 3 0 0 0 0 0
+        <-- RDMA2_REPLY_INLINE
+            rpc = reply SUCCESS
+
+        case rfc8166/3.5.3/900 MUST
+        sends GETATTR as a long call
+        expects NFS3_OK
+        offer message = call NFS 3 GETATTR {file}
+        --> RDMA_NOMSG
+            rdma_reads[0].rdma_position = 0
+            rdma_reads[0] = memory message
+        <-- RDMA_MSG
+            rdma_credit = 1..4294967295
+            rpc = reply SUCCESS 0 ...";
+    assert_eq!(verdicts(text), [Verdict::Passed, Verdict::Passed]);
+}
