@@ -118,20 +118,29 @@ volume() { gluster --mode=script volume "$@" >>"$work/gluster.log" 2>&1 || fail 
 
 # gateways TRANSPORT: starts a pair before the server.
 gateways() {
-    local name client to_server version places row
+    local name row
     for row in "${transports[@]}"; do
-        IFS='|' read -r name client to_server version places <<<"$row"
+        IFS='|' read -r name from_client to_server agreed placing <<<"$row"
         [[ $name != "$1" ]] || break
     done
     [[ $name == "$1" ]] || fail "no transport is called $1"
-    agreed=$version placing=$places
+    gateway_at_server
+    gateway_at_client
+}
+
+# gateway_at_server: starts that gateway of the pair, or a successor of it, and waits until it listens.
+gateway_at_server() {
     # shellcheck disable=SC2086 # Options.
     "$rpcrdma" gateway -v --listen rdma:127.0.0.1:20049 --to "tcp:127.0.0.1:$server_port" $to_server \
         >"$work/at-server.log" 2>&1 &
     at_server=$!
     awaited 20049 "$at_server" 'the gateway at the server'
+}
+
+# gateway_at_client: starts that gateway of the pair, or a successor of it, and waits until it listens.
+gateway_at_client() {
     # shellcheck disable=SC2086 # Options.
-    "$rpcrdma" gateway -v --explain --listen "tcp:127.0.0.1:$gateway_port" --to rdma:127.0.0.1:20049 $client \
+    "$rpcrdma" gateway -v --explain --listen "tcp:127.0.0.1:$gateway_port" --to rdma:127.0.0.1:20049 $from_client \
         >"$work/at-client.kinds" 2>"$work/at-client.log" &
     at_client=$!
     awaited "$gateway_port" "$at_client" 'the gateway at the client'

@@ -10,7 +10,7 @@ import time
 
 NFS_PROGRAM, CALLBACK_PROGRAM = 100003, 0x40000001
 # Operations.
-CLOSE, DELEGRETURN, GETFH, LOOKUP, OPEN = 4, 8, 10, 15, 18
+CLOSE, CREATE, DELEGRETURN, GETFH, LOOKUP, OPEN = 4, 6, 8, 10, 15, 18
 PUTFH, PUTROOTFH, READ, WRITE = 22, 24, 25, 38
 EXCHANGE_ID, CREATE_SESSION, DESTROY_SESSION, SEQUENCE, DESTROY_CLIENTID, RECLAIM_COMPLETE = 42, 43, 44, 53, 57, 58
 CB_RECALL, CB_SEQUENCE = 4, 11
@@ -21,6 +21,10 @@ CONN_BACK_CHAN = 2
 
 class Wrong(Exception):
     """Something that the server or the way to it did, and should not have."""
+
+
+class Closed(Wrong):
+    """The other side has closed the connection."""
 
 
 def opaque(value):
@@ -66,17 +70,19 @@ class Reader:
 class Client:
     """A client with a session of one slot, whose only connection is that of the backchannel, too."""
 
+    # Whether the server is asked to keep each reply, in case the call is made again (sa_cachethis).
+    keeps = 0
+
     def __init__(self, address, owner, seconds=20):
-        self.seconds, self.xid, self.sequence = seconds, struct.unpack(">I", owner[:4])[0], 0
+        self.address, self.seconds, self.xid, self.sequence = address, seconds, struct.unpack(">I", owner[:4])[0], 0
         self.session, self.recalled, self.callbacks, self.compounds = None, [], 0, 0
-        self.socket = socket.create_connection(address, timeout=seconds)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connect()
         verifier = struct.pack(">Q", time.time_ns())
         reply = self.compound([(EXCHANGE_ID, verifier + opaque(owner) + struct.pack(">III", 0, 0, 0))])
         reply.result(EXCHANGE_ID)
         self.client, sequence = reply.u64(), reply.u32()
         # Header padding, request, response, cached response, operations, requests; no RDMA.
-        fore = struct.pack(">7I", 0, 1 << 20, 1 << 20, 8192, 16, 1, 0)
+        fore = struct.pack(">7I", 0, 1 << 20, 1 << 20, 16384, 16, 1, 0)
         back = struct.pack(">7I", 0, 4096, 4096, 0, 8, 1, 0)
         security = struct.pack(">II", 1, 0)
         reply = self.compound([(CREATE_SESSION, struct.pack(">QII", self.client, sequence, CONN_BACK_CHAN)
@@ -87,6 +93,11 @@ class Client:
         if not flags & CONN_BACK_CHAN:
             raise Wrong("the session has no backchannel")
         self.compound([(RECLAIM_COMPLETE, struct.pack(">I", 0))]).result(RECLAIM_COMPLETE)
+
+    def connect(self):
+        """Makes a connection."""
+        self.socket = socket.create_connection(self.address, timeout=self.seconds)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def end(self):
         """Destroys the session and the client ID, and closes the connection."""
@@ -114,7 +125,7 @@ class Client:
         while len(data) < length:
             more = self.socket.recv(length - len(data))
             if not more:
-                raise Wrong("the connection was closed")
+                raise Closed("the connection was closed")
             data += more
         return data
 
@@ -122,29 +133,15 @@ class Client:
         """Makes a COMPOUND and returns the results behind that of SEQUENCE. `meanwhile` is called until they come."""
         if self.session:
             self.sequence += 1
-            before = [(SEQUENCE, self.session + struct.pack(">IIII", self.sequence, 0, 0, 0))]
+            before = [(SEQUENCE, self.session + struct.pack(">IIII", self.sequence, 0, 0, self.keeps))]
             operations = before + operations
         self.xid = (self.xid + 1) & 0xFFFFFFFF
         credential = struct.pack(">I", 0) + opaque(b"judge") + struct.pack(">III", 0, 0, 0)
         call = struct.pack(">6I", self.xid, 0, 2, NFS_PROGRAM, 4, 1)
         call += struct.pack(">I", 1) + opaque(credential) + struct.pack(">II", 0, 0)
         call += opaque(b"") + struct.pack(">II", 1, len(operations))
-        self.send(call + b"".join(struct.pack(">I", number) + args for number, args in operations))
-        end = time.monotonic() + self.seconds
-        while True:
-            if meanwhile:
-                while not select.select([self.socket], [], [], 0.02)[0]:
-                    if time.monotonic() > end:
-                        raise Wrong(f"no reply within {self.seconds} s")
-                    meanwhile()
-            message = Reader(self.receive())
-            xid, kind = message.u32(), message.u32()
-            if kind == 0:
-                self.answer(xid, message)
-                continue
-            break
-        if xid != self.xid:
-            raise Wrong(f"a reply to call {xid}, and should be to {self.xid}")
+        call += b"".join(struct.pack(">I", number) + args for number, args in operations)
+        message = self.exchange(call, meanwhile)
         if message.u32():
             raise Wrong("the server denies the call")
         _, _, accepted = message.u32(), message.opaque(), message.u32()
@@ -155,6 +152,25 @@ class Client:
         if self.session:
             message.result(SEQUENCE)
             message.fixed(36)
+        return message
+
+    def exchange(self, call, meanwhile=None):
+        """Sends a call and returns the rest of its reply, behind XID and direction. Answers what the server calls."""
+        self.send(call)
+        end = time.monotonic() + self.seconds
+        while True:
+            if meanwhile:
+                while not select.select([self.socket], [], [], 0.02)[0]:
+                    if time.monotonic() > end:
+                        raise Wrong(f"no reply within {self.seconds} s")
+                    meanwhile()
+            message = Reader(self.receive())
+            xid, kind = message.u32(), message.u32()
+            if kind:
+                break
+            self.answer(xid, message)
+        if xid != self.xid:
+            raise Wrong(f"a reply to call {xid}, and should be to {self.xid}")
         return message
 
     def poll(self):
