@@ -75,6 +75,17 @@ equal() {
     }
 }
 
+# tried WHAT COMMAND...: what the command says, without where.
+tried() {
+    _what=$1
+    shift
+    if _said=$("$@" 2>&1 </dev/null); then
+        echo "$_what: ok"
+    else
+        echo "$_what: ${_said##*: }"
+    fi
+}
+
 # has_lines FILE COUNT: so many, or more.
 has_lines() {
     [ "$(wc -l <"$1")" -ge "$2" ]

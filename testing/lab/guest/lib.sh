@@ -9,3 +9,5 @@ OUT=$LAB/out     # what is kept there
 . "$LAB/guest/verbs.sh"
 . "$LAB/guest/nfs.sh"
 . "$LAB/guest/ours.sh"
+. "$LAB/guest/gateways.sh"
+. "$LAB/guest/work.sh"

@@ -39,18 +39,6 @@ on_mount() {
     check "$1/server-ends" 60 serve_end TERM
 }
 
-make_repository() {
-    git init -q /tmp/repository
-    exercise make-tree /tmp/repository/tree --count 60
-    commit_all
-}
-
-# commit_all: commits the tree with a made-up author, as git in the guest has none.
-commit_all() {
-    git -C /tmp/repository add -A
-    git -C /tmp/repository -c user.name=lab -c user.email=lab@guest commit -q -m tree
-}
-
 # mount_fuse URL OPTIONS
 mount_fuse() {
     rpcrdma mount -o "device=verbs,allow_other,$2" --log "$OUT/mount.log" "$1" /mnt

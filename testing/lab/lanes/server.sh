@@ -123,17 +123,6 @@ as() {
     setpriv --reuid "$_user" --regid $((_user + 1000)) $_groups "$@"
 }
 
-# tried WHAT COMMAND...: what the command says, without where.
-tried() {
-    _what=$1
-    shift
-    if _said=$("$@" 2>&1 </dev/null); then
-        echo "$_what: ok"
-    else
-        echo "$_what: ${_said##*: }"
-    fi
-}
-
 access_lists() {
     for _name in denied admitted; do
         echo content >$SERVED/$_name
