@@ -24,6 +24,8 @@ pub(super) struct Message<'a> {
     /// The time in which it must come.
     pub(super) within: Option<Duration>,
     values: Values,
+    /// Places of positions, with their distances from the end of the RPC message behind the header.
+    from_end: Vec<(String, i64)>,
     wanted: Vec<(String, Option<Wanted>)>,
     rpc: Option<(Line<'a>, Vec<&'a str>)>,
 }
@@ -65,6 +67,7 @@ impl<'a> Message<'a> {
             or,
             within,
             values: Values::new(),
+            from_end: Vec::new(),
             wanted: Vec::new(),
             rpc: None,
         })
@@ -110,6 +113,18 @@ impl<'a> Message<'a> {
             return Ok(());
         }
         let form = place.node.form(vocabulary);
+        if let (Form::Word, [word], true) = (form, value, self.sends)
+            && let Some(distance) = word.strip_prefix("end")
+        {
+            let distance: i32 = match distance {
+                "" => 0,
+                signed => signed.parse().map_err(|_| {
+                    line.wrong(format!("{word} is no position"), "end, end-8, or end+4096")
+                })?,
+            };
+            self.from_end.push((place.name, distance.into()));
+            return Ok(());
+        }
         match (form, value) {
             (Form::List(_) | Form::Optional(_) | Form::Array(_), ["none"]) => {
                 let at = place.name;
@@ -205,17 +220,29 @@ impl<'a> Message<'a> {
         self.default(credit, vocabulary.credit());
         self.default(vocabulary.selector(), self.header.number);
         let xid = self.xid().unwrap_or(first);
-        let encoded = fields::encode(&vocabulary, &self.header, &self.values);
-        let mut message =
-            encoded.map_err(|what| self.line.wrong(what, "fewer or shorter fields"))?;
+        let mut payload = Vec::new();
         if let Some((line, words)) = &self.rpc {
-            let payload = context.rpc(line, words, xid)?;
-            if payload.more {
+            let rpc = context.rpc(line, words, xid)?;
+            if rpc.more {
                 let instead = "all octets, and no ...";
                 return Err(line.wrong("a message that is sent has a length", instead));
             }
-            message.extend(payload.begins);
+            payload = rpc.begins;
         }
+        for (place, distance) in std::mem::take(&mut self.from_end) {
+            let position = i64::try_from(payload.len()).ok();
+            let position = position.and_then(|it| u32::try_from(it.checked_add(distance)?).ok());
+            let position = position.ok_or_else(|| {
+                let octets = payload.len();
+                let what = format!("{place} is before the RPC message of {octets} octets");
+                self.line.wrong(what, "end, or less before it")
+            })?;
+            self.values.insert(place, Setting::Number(position.into()));
+        }
+        let encoded = fields::encode(&vocabulary, &self.header, &self.values);
+        let mut message =
+            encoded.map_err(|what| self.line.wrong(what, "fewer or shorter fields"))?;
+        message.extend(payload);
         Ok((xid, message))
     }
 

@@ -229,9 +229,11 @@ impl Recording {
                 header.name,
                 dashes(&header.name)
             );
-            memory.fields(vocabulary, &header, &fields, &mut messages);
-            let part = fields.rest;
             let (is_first, is_only) = (sent == 0, calls.len() == 1);
+            // Positions move with the length of credentials and handles, unless the octets are the recorded ones.
+            let end = is_only.then_some(fields.rest.len());
+            memory.fields(vocabulary, &header, &fields, end, &mut messages);
+            let part = fields.rest;
             sent += part.len();
             if is_first && is_only {
                 let _ = writeln!(messages, "          rpc = {}", self.call(&call));
@@ -263,7 +265,7 @@ impl Recording {
                     .iter()
                     .flat_map(|it| payload_of(vocabulary, it))
                     .collect();
-                if let Some(result) = result(&call, &whole) {
+                if let Some(result) = result(&call, calls.len() == 1, &whole) {
                     let _ = writeln!(out, "          rpc = reply {result}");
                 }
                 self.alternative(vocabulary, &reply, &memory, out);
@@ -320,12 +322,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// Writes the fields of a message that is sent, without those that a replay sets by itself.
+    /// Writes the fields of a message that is sent, without those that a replay sets by itself. Positions are written
+    /// as distances from `end`, the length of the RPC message behind the header, if there is one.
     fn fields(
         &mut self,
         vocabulary: &Vocabulary,
         header: &HeaderType,
         decoded: &Decoded,
+        end: Option<usize>,
         out: &mut String,
     ) {
         let number = |place: &str| match decoded.get(place) {
@@ -365,7 +369,14 @@ impl Memory {
                     later.push(*number);
                 }
                 Leaf::Number(number) => {
-                    let _ = writeln!(out, "          {short} = {number}");
+                    let is_position = place.ends_with("rdma_position") && *number > 0;
+                    let end = end.filter(|_| is_position);
+                    let value = match end.and_then(|end| distance(*number, end)) {
+                        None => number.to_string(),
+                        Some(0) => "end".to_owned(),
+                        Some(distance) => format!("end{distance:+}"),
+                    };
+                    let _ = writeln!(out, "          {short} = {value}");
                 }
                 Leaf::Octets(octets) if octets.is_empty() => {}
                 Leaf::Octets(octets) => {
@@ -400,6 +411,12 @@ impl Memory {
 /// Returns the dashes after a name, so that arrows end below each other.
 fn dashes(name: &str) -> String {
     "-".repeat(36_usize.saturating_sub(name.len()).max(2))
+}
+
+/// Returns how far a position is behind the end of the octets, if that can be written.
+fn distance(position: u64, end: usize) -> Option<i32> {
+    let (position, end) = (i64::try_from(position).ok()?, i64::try_from(end).ok()?);
+    i32::try_from(position.checked_sub(end)?).ok()
 }
 
 fn decoded(vocabulary: &Vocabulary, message: &[u8]) -> Option<(HeaderType, Decoded)> {
@@ -463,8 +480,9 @@ fn procedure(call: &Call<'_>) -> String {
     }
 }
 
-/// Returns the result of a call that was accepted, with its first word where that is the same at any server.
-fn result(call: &Call<'_>, reply: &[u8]) -> Option<String> {
+/// Returns the result of a call that was accepted, with its first word where that is the same at any server. Calls in
+/// several messages have the recorded handles, which another server does not know.
+fn result(call: &Call<'_>, in_one_message: bool, reply: &[u8]) -> Option<String> {
     // A server may lack any other program.
     if !matches!((call.program, call.version), (rpc::NFS | rpc::MOUNT, 3)) {
         return None;
@@ -482,8 +500,9 @@ fn result(call: &Call<'_>, reply: &[u8]) -> Option<String> {
         Some(name) => (*name).to_owned(),
         None => status.to_string(),
     };
-    let is_same =
-        (call.program, call.version) == (rpc::NFS, 3) && SAME_ANYWHERE.contains(&call.procedure);
+    let is_same = in_one_message
+        && (call.program, call.version) == (rpc::NFS, 3)
+        && SAME_ANYWHERE.contains(&call.procedure);
     Some(match (from.word(), is_same) {
         (None, _) => status,
         (Some(first), true) => format!("{status} {first} ..."),

@@ -127,6 +127,31 @@ fn memory_is_named_in_chunk_lists_and_compared() {
     assert_eq!(header.writes, [[*room]]);
 }
 
+#[test]
+fn positions_can_be_counted_from_the_end_of_the_rpc_message() {
+    let sent = steps(
+        "--> RDMA_MSG\nrdma_reads[0].rdma_position = end-4\nrdma_reads[1].rdma_position = end\nrpc = {xid} 1 2",
+    );
+    let Some(Step::Send(message)) = sent.first() else {
+        panic!("{sent:?}");
+    };
+    let Some(v1::Message::Rpc(header, _)) = v1::parse(message) else {
+        panic!("{message:x?}");
+    };
+    let positions: Vec<u32> = header.reads.iter().map(|(position, _)| *position).collect();
+    assert_eq!(positions, [8, 12]);
+    let said = error("--> RDMA_MSG\nrdma_reads[0].rdma_position = end-13\nrpc = {xid} 1 2");
+    assert!(
+        said.contains("is before the RPC message of 12 octets"),
+        "{said}"
+    );
+    let said = error("--> RDMA_MSG\nrdma_reads[0].rdma_position = ending");
+    assert!(
+        said.contains("ending is no position; write end, "),
+        "{said}"
+    );
+}
+
 /// Each error names its line, what is wrong, and what to write.
 #[test]
 fn errors_say_what_to_write() {
@@ -362,6 +387,8 @@ impl Arbitrary for Lines {
             "words",
             "none",
             "any",
+            "end",
+            "end-2147483648",
             "1..2",
             "xid",
             "0",
