@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use hostile::cases::{BEHIND_GATEWAY, Case, TABLES, Table};
+use hostile::cases::{BEHIND_GATEWAY, Case, GATEWAY_SERVERS, TABLES, Table};
 use hostile::rig::SERVER;
 use hostile::{Wrong, client, server, wrong};
 use peak_alloc::PeakAlloc;
@@ -85,7 +85,7 @@ fn main() -> ExitCode {
 }
 
 fn tables() -> impl Iterator<Item = &'static Table> {
-    static ALL: [&[Table]; 2] = [&TABLES, &BEHIND_GATEWAY];
+    static ALL: [&[Table]; 3] = [&TABLES, &BEHIND_GATEWAY, &GATEWAY_SERVERS];
     ALL.iter().copied().flatten()
 }
 

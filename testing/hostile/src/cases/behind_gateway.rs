@@ -1,7 +1,7 @@
 //! Tables of hostile clients that attack both faces of a gateway, with a server behind it and with an honest client
 //! that comes by the same gateway. What decides is the same as for a server, except where a case says otherwise.
 
-use super::{Table, client, second, table, translated, wg};
+use super::{Attacked, Table, client, second, table, translated, wg};
 use crate::rig::Timeouts;
 
 /// Tables of clients of a gateway.
@@ -63,7 +63,7 @@ pub const BEHIND_GATEWAY: [Table; 15] = [
 /// Puts a gateway between the clients of a table and the server.
 const fn behind(table: Table) -> Table {
     Table {
-        behind_gateway: true,
+        attacked: Attacked::GatewayByClients,
         ..table
     }
 }

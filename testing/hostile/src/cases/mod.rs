@@ -13,6 +13,7 @@ mod client_segments;
 mod client_setup;
 mod client_silence;
 mod ends;
+mod gateway_servers;
 mod gateway_tcp;
 mod judged;
 mod second;
@@ -24,6 +25,7 @@ mod server_setup;
 mod wg;
 
 pub use behind_gateway::BEHIND_GATEWAY;
+pub use gateway_servers::GATEWAY_SERVERS;
 
 use crate::Wrong;
 use crate::client::Step;
@@ -71,6 +73,20 @@ impl Case {
     }
 }
 
+/// The side that hostile peers attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attacked {
+    /// A server or a client.
+    Peer,
+    /// A gateway, by its clients. The time-outs are those of the gateway.
+    GatewayByClients,
+    /// A gateway, by servers that it connects to. It may pass their calls to clients.
+    GatewayByServers {
+        /// Whether it does.
+        callbacks: bool,
+    },
+}
+
 /// A table of cases.
 pub struct Table {
     /// The common subject of its cases.
@@ -79,8 +95,8 @@ pub struct Table {
     pub timeouts: Timeouts,
     /// The protocol version.
     pub form: Form,
-    /// Whether clients come by a gateway to the server. The time-outs are then those of the gateway.
-    pub behind_gateway: bool,
+    /// The side that is attacked.
+    pub attacked: Attacked,
     /// Creates the cases, given the handle of an existing file.
     pub cases: fn(&[u8]) -> Vec<Case>,
 }
@@ -91,9 +107,12 @@ impl Table {
     /// # Errors
     /// Errors of [`Fixture::start`].
     pub fn fixture(&self) -> Result<Fixture, Wrong> {
-        match self.behind_gateway {
-            true => Fixture::start_behind_gateway(self.timeouts, self.form),
-            false => Fixture::start(self.timeouts, self.form),
+        match self.attacked {
+            Attacked::Peer => Fixture::start(self.timeouts, self.form),
+            Attacked::GatewayByClients => Fixture::start_behind_gateway(self.timeouts, self.form),
+            Attacked::GatewayByServers { callbacks } => {
+                Fixture::start_before_servers(self.timeouts, self.form, callbacks)
+            }
         }
     }
 }
@@ -211,7 +230,7 @@ const fn table(name: &'static str, cases: fn(&[u8]) -> Vec<Case>) -> Table {
         name,
         timeouts: Timeouts::LONG,
         form: Form::First,
-        behind_gateway: false,
+        attacked: Attacked::Peer,
         cases,
     }
 }

@@ -10,7 +10,7 @@ use nfs_binding::client::{AttachOptions, Mount};
 use nfs_binding::proto::{FileHandle, SetAttributes, Stable};
 use onc_rpc::{AuthSys, Credential};
 use rdma::Pool;
-use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
+use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions};
 use rpc_transport::{Client, ClientOptions, ClientTransport, Retry, Runtime};
 
 use super::{BYSTANDER_POOL, EXPORT, Form, content, features};
@@ -53,11 +53,7 @@ impl Bystander {
         let pool = Pool::new(BYSTANDER_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
         let mut options = RdmaClientOptions {
-            version: Choice::Only(match form {
-                Form::First => Version::ONE,
-                Form::Translated | Form::Second => Version::TWO,
-                Form::Wg => Version::TWO_WG,
-            }),
+            version: Choice::Only(form.version()),
             ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };
         options.common.credits = 8;

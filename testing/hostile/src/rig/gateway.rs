@@ -1,20 +1,36 @@
-//! A gateway in front of the server: clients reach it by RDMA and by TCP, and it reaches the server by TCP.
+//! A gateway in front of the server: clients reach it by RDMA and by TCP. It reaches the server by TCP or, where servers
+//! are hostile, by RDMA.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use iwarp::{Iwarp, Options};
 use rdma::Pool;
-use rpc_transport::rdma::RdmaServer;
-use rpc_transport::{ServerTransport, Stop, TcpClient, TcpServer};
+use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, RdmaServer};
+use rpc_transport::{ServerTransport, Stop, TcpClient, TcpOptions, TcpServer};
 use rpcrdma_gateway::reduction::ReducerOptions;
-use rpcrdma_gateway::{Relay, RelayOptions};
+use rpcrdma_gateway::{Outgoing, Relay, RelayOptions};
 
-use super::{Form, SERVER, Timeouts};
+use super::switch::Switch;
+use super::{CALLBACKS, CREDITS, Form, SEGMENT, SERVER, Timeouts, features};
 use crate::{Wrong, wrong};
+
+/// The time for which a gateway waits for a hostile server after the client has left.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// The transport from a gateway to the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum To {
+    /// TCP, to this address.
+    Tcp(SocketAddr),
+    /// RDMA, to this address, through a switch, with or without calls from servers. The options are those of clients
+    /// under attack.
+    Rdma(SocketAddr, bool),
+}
 
 /// A running gateway.
 #[derive(Debug)]
@@ -25,6 +41,8 @@ pub(super) struct Gateway {
     pub(super) tcp: SocketAddr,
     /// The memory pool of all of its transports.
     pub(super) pool: Pool,
+    /// The switch behind it, if it has one.
+    pub(super) switch: Option<Switch>,
     stop: Stop,
     thread: Option<JoinHandle<Result<(), Wrong>>>,
 }
@@ -34,11 +52,18 @@ impl Gateway {
     ///
     /// # Errors
     /// The error of the operating system.
-    pub(super) fn start(timeouts: Timeouts, form: Form, server: SocketAddr) -> Result<Self, Wrong> {
+    pub(super) fn start(timeouts: Timeouts, form: Form, to: To) -> Result<Self, Wrong> {
+        let (to, switch) = match to {
+            To::Tcp(_) => (to, None),
+            To::Rdma(server, callbacks) => {
+                let switch = Switch::start(server)?;
+                (To::Rdma(switch.address, callbacks), Some(switch))
+            }
+        };
         let (pool, stop) = (Pool::new(SERVER.pool), Stop::new());
         let (ready, addresses) = mpsc::channel();
         let (its_pool, its_stop) = (pool.clone(), stop.clone());
-        let thread = std::thread::spawn(move || match listen(&its_pool, timeouts, form, server) {
+        let thread = std::thread::spawn(move || match listen(&its_pool, timeouts, form, to) {
             Ok((mut relay, addresses)) => {
                 ready.send(Ok(addresses)).map_err(wrong)?;
                 relay.run(&its_stop).map_err(wrong)
@@ -50,6 +75,7 @@ impl Gateway {
             address,
             tcp,
             pool,
+            switch,
             stop,
             thread: Some(thread),
         })
@@ -65,16 +91,18 @@ impl Gateway {
 /// A gateway, with its addresses for RDMA and for TCP.
 type Listening = (Relay, (SocketAddr, SocketAddr));
 
-fn listen(
-    pool: &Pool,
-    timeouts: Timeouts,
-    form: Form,
-    server: SocketAddr,
-) -> Result<Listening, Wrong> {
+fn listen(pool: &Pool, timeouts: Timeouts, form: Form, to: To) -> Result<Listening, Wrong> {
     let (budget, progress) = (SERVER.budget(), timeouts.progress);
     let tcp = || SERVER.tcp(pool.clone(), budget.clone(), progress);
-    let outgoing = Rc::new(RefCell::new(TcpClient::new(tcp())));
-    let options = RelayOptions {
+    let (server, outgoing): (_, Rc<RefCell<dyn Outgoing>>) = match to {
+        To::Tcp(server) => (server, Rc::new(RefCell::new(TcpClient::new(tcp())))),
+        To::Rdma(server, callbacks) => {
+            let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
+            let client = RdmaClient::new(Box::new(device), under_attack(form, callbacks));
+            (server, Rc::new(RefCell::new(client)))
+        }
+    };
+    let mut options = RelayOptions {
         reducer: ReducerOptions {
             max_reply: SERVER.message,
             ..ReducerOptions::default()
@@ -82,9 +110,17 @@ fn listen(
         max_pairs: SERVER.connections,
         ..RelayOptions::new(server)
     };
+    let callbacks = match to {
+        To::Tcp(_) => false,
+        To::Rdma(_, callbacks) => {
+            options.linger = LINGER;
+            callbacks
+        }
+    };
     let mut relay = Relay::new(options, outgoing).map_err(wrong)?;
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-    let listener = TcpServer::bind(anywhere, tcp()).map_err(wrong)?;
+    let options = TcpOptions { callbacks, ..tcp() };
+    let listener = TcpServer::bind(anywhere, options).map_err(wrong)?;
     let tcp_address = listener.local_addr();
     relay
         .listen(Rc::new(RefCell::new(listener)))
@@ -103,6 +139,24 @@ fn listen(
     let port: Rc<RefCell<dyn ServerTransport>> = Rc::new(RefCell::new(port));
     relay.listen(port).map_err(wrong)?;
     Ok((relay, (address, tcp_address)))
+}
+
+/// Returns the options of a gateway's connections to hostile servers: those of the clients that cases are written for.
+fn under_attack(form: Form, callbacks: bool) -> RdmaClientOptions {
+    let protocols = rpcrdma_protocols::standard(&features(form));
+    let mut options = RdmaClientOptions {
+        version: Choice::Only(form.version()),
+        ..RdmaClientOptions::new(protocols)
+    };
+    options.common.credits = CREDITS;
+    options.common.max_segment = SEGMENT;
+    if callbacks {
+        options.common.callbacks = CallbackOptions {
+            credits: CALLBACKS,
+            chunks: false,
+        };
+    }
+    options
 }
 
 impl Drop for Gateway {

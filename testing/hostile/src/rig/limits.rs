@@ -20,6 +20,13 @@ pub const BYSTANDER_POOL: usize = 8 * MIB;
 /// The memory of a client under attack of a hostile server, bytes.
 pub const VICTIM_POOL: usize = 16 * MIB;
 
+/// The maximum length of a segment of clients under attack, and of gateways: 8 KiB take two.
+pub(crate) const SEGMENT: u32 = 4096;
+/// Their maximum number of outstanding calls. The number of receives is four more.
+pub(crate) const CREDITS: u32 = 8;
+/// Their maximum number of outstanding callbacks.
+pub(crate) const CALLBACKS: u32 = 4;
+
 /// The limits of a server. Each is an option of the server or a constant of the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

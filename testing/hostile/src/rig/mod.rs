@@ -5,21 +5,23 @@ mod bystander;
 mod gateway;
 mod limits;
 mod serve;
+mod switch;
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
 use rdma::Pool;
 use rpc_transport::Runtime;
+use rpc_transport::rdma::Version;
 pub use rpcrdma_conform::cases::content;
 
 pub use bystander::Bystander;
 pub(crate) use bystander::root;
-pub(crate) use limits::features;
 pub use limits::{BYSTANDER_POOL, Limits, SERVER, VICTIM_POOL};
+pub(crate) use limits::{CALLBACKS, CREDITS, SEGMENT, features};
 pub use serve::{EXPORT, Served, Timeouts};
 
-use self::gateway::Gateway;
+use self::gateway::{Gateway, To};
 use crate::stream::PATIENCE;
 use crate::{Wrong, wrong};
 
@@ -35,6 +37,17 @@ pub enum Form {
     /// The working group's version 2 (version-two-07). The peers under attack support data
     /// placement.
     Wg,
+}
+
+impl Form {
+    /// Returns the version.
+    pub(crate) fn version(self) -> Version {
+        match self {
+            Self::First => Version::ONE,
+            Self::Translated | Self::Second => Version::TWO,
+            Self::Wg => Version::TWO_WG,
+        }
+    }
 }
 
 /// The resources that the server and this process hold.
@@ -94,8 +107,33 @@ impl Fixture {
     pub fn start_behind_gateway(timeouts: Timeouts, form: Form) -> Result<Self, Wrong> {
         // What ends connections is the gateway, not the server that it has connections to.
         let served = Served::start(Timeouts::LONG, form)?;
-        let gateway = Gateway::start(timeouts, form, served.tcp)?;
+        let gateway = Gateway::start(timeouts, form, To::Tcp(served.tcp))?;
         Self::before(Some(gateway), served, timeouts, form)
+    }
+
+    /// Starts a server and a gateway that reaches it by RDMA, as well as hostile servers instead of it
+    /// ([`Fixture::lead_to`]). The bystander comes by the gateway, which passes calls of servers to clients over TCP or
+    /// does not.
+    ///
+    /// # Errors
+    /// Errors of [`Fixture::start`].
+    pub fn start_before_servers(
+        timeouts: Timeouts,
+        form: Form,
+        callbacks: bool,
+    ) -> Result<Self, Wrong> {
+        let served = Served::start(Timeouts::LONG, form)?;
+        let to = To::Rdma(served.address, callbacks);
+        let gateway = Gateway::start(timeouts, form, to)?;
+        Self::before(Some(gateway), served, timeouts, form)
+    }
+
+    /// Leads connections that the gateway makes from now on to this server. Returns the address for TCP of the gateway,
+    /// or `None` if there is none that does so ([`Fixture::start_before_servers`]).
+    pub(crate) fn lead_to(&self, server: SocketAddr) -> Option<SocketAddr> {
+        let gateway = self.gateway.as_ref()?;
+        gateway.switch.as_ref()?.set_server(server);
+        Some(gateway.tcp)
     }
 
     fn before(

@@ -30,6 +30,8 @@ pub(super) struct Performer<'a> {
     pub(super) case: &'a Case,
     /// Whether the client's operation has ended.
     pub(super) done: &'a AtomicBool,
+    /// Set when the connection of the script has ended as it should.
+    pub(super) ended: &'a AtomicBool,
     /// The protocol version.
     pub(super) form: Form,
 }
@@ -83,6 +85,7 @@ impl Performer<'_> {
             return scene.serve();
         }
         scene.end(case.end)?;
+        self.ended.store(true, Ordering::Release);
         drop(scene);
         while let Some(mut scene) = self.accept()? {
             scene.set_up(false)?;

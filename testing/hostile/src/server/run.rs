@@ -1,14 +1,15 @@
 //! Runs a case of a hostile server.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::perform::Performer;
 use super::victim::Victim;
 use super::{Case, Outcome};
 use crate::rig::Fixture;
-use crate::stream::SMALL;
+use crate::stream::{PATIENCE, SMALL};
 use crate::{End, Wrong, wrong};
 
 /// Runs a case against a fresh client, beside the bystander of `rig`.
@@ -27,18 +28,33 @@ pub fn run(case: &Case, fixture: &mut Fixture) -> Result<(), Wrong> {
 
 fn against(case: &Case, fixture: &Fixture, listener: &TcpListener) -> Result<(), Wrong> {
     let address = listener.local_addr().map_err(wrong)?;
-    let done = AtomicBool::new(false);
+    let gateway = fixture.lead_to(address);
+    let (done, ended) = (AtomicBool::new(false), AtomicBool::new(false));
     let performer = Performer {
         listener,
         case,
         done: &done,
+        ended: &ended,
         form: fixture.form,
     };
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| performer.perform());
         // If the client panics, the hostile server must still be told that the case has ended.
-        let seen = catch_unwind(AssertUnwindSafe(|| watch(case, fixture, address)));
+        let seen = catch_unwind(AssertUnwindSafe(|| {
+            watch(case, fixture, (address, gateway))
+        }));
         let seen = seen.unwrap_or_else(|_| Err(wrong("the client panicked")));
+        // A gateway ends a connection to the server some time after the client has left.
+        let start = Instant::now();
+        while gateway.is_some()
+            && seen.is_ok()
+            && case.end != End::Lives
+            && !ended.load(Ordering::Acquire)
+            && !thread.is_finished()
+            && start.elapsed() < PATIENCE
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         done.store(true, Ordering::Release);
         // The server may be waiting for a connection.
         drop(TcpStream::connect(address));
@@ -50,15 +66,40 @@ fn against(case: &Case, fixture: &Fixture, listener: &TcpListener) -> Result<(),
     })
 }
 
-/// Makes the client perform the case's operation, and checks the outcome.
-fn watch(case: &Case, fixture: &Fixture, address: std::net::SocketAddr) -> Result<(), Wrong> {
-    let mut victim = Victim::new(fixture.bystander.runtime(), case, fixture.form)?;
-    let outcome = victim.act(address, case);
-    let expected = match case.outcome {
-        Outcome::NoAnswer => Outcome::NoConnection,
-        other => other,
+/// Returns the outcomes of a client's operation by a gateway. The gateway is what is attacked, and the client has an
+/// honest peer: what a client would report as an error of RPC-over-RDMA is SYSTEM_ERR to it. What is wrong in the RPC
+/// message the client gets to see, unless the gateway cannot pass it on.
+fn by_gateway(outcome: Outcome) -> Vec<Outcome> {
+    match outcome {
+        // The gateway cannot reach the server, and ends the client's connection. The next attempt succeeds.
+        Outcome::NoConnection | Outcome::NoAnswer => vec![Outcome::Right],
+        Outcome::Chunk => vec![Outcome::Refused],
+        Outcome::Protocol | Outcome::Nonsense => {
+            vec![Outcome::Protocol, Outcome::Nonsense, Outcome::Refused]
+        }
+        _ => vec![outcome],
+    }
+}
+
+/// Makes the client perform the case's operation, and checks the outcome. The client connects to the server or, where
+/// there is one, to the gateway.
+fn watch(
+    case: &Case,
+    fixture: &Fixture,
+    (server, gateway): (SocketAddr, Option<SocketAddr>),
+) -> Result<(), Wrong> {
+    let runtime = fixture.bystander.runtime();
+    let mut victim = match gateway {
+        Some(_) => Victim::behind_gateway(runtime, case),
+        None => Victim::new(runtime, case, fixture.form)?,
     };
-    if outcome != expected {
+    let outcome = victim.act(gateway.unwrap_or(server), case);
+    let expected = match (gateway, case.outcome) {
+        (Some(_), outcome) => by_gateway(outcome),
+        (None, Outcome::NoAnswer) => vec![Outcome::NoConnection],
+        (None, other) => vec![other],
+    };
+    if !expected.contains(&outcome) {
         return Err(wrong(format!(
             "the call ended as {outcome:?}, not {expected:?}"
         )));

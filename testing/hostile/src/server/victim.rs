@@ -10,17 +10,17 @@ use iwarp::{Iwarp, Options};
 use nfs_binding::client::{AttachOptions, Mount, NfsError};
 use nfs_binding::proto::{FileHandle, Stable};
 use rdma::Pool;
-use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions, Version};
+use rpc_transport::rdma::{CallbackOptions, Choice, RdmaClient, RdmaClientOptions};
 use rpc_transport::{
     CallError, Client, ClientOptions, ClientTransport, ProgramVersions, Request, Retry, Runtime,
-    Service, ServiceOutcome,
+    Service, ServiceOutcome, TcpClient, TcpOptions,
 };
 use rpcrdma_protocols::RoundTripFeatures;
 
 use super::honest::EXPORT;
 use super::{Ask, Case, DATA_SEED, LEN, Outcome, Step};
 use crate::cases::CALLED;
-use crate::rig::{Form, VICTIM_POOL, content, features, root};
+use crate::rig::{CALLBACKS, CREDITS, Form, SEGMENT, VICTIM_POOL, content, features, root};
 use crate::stream::PATIENCE;
 use crate::{End, Wrong, wrong};
 
@@ -32,13 +32,6 @@ const SHORT: Duration = Duration::from_millis(1500);
 const SEVERAL: u32 = 20;
 /// The time-out of a client that waits for a connection.
 const HASTY: Duration = Duration::from_millis(500);
-/// The maximum length of a segment: 8 KiB take two.
-const SEGMENT: u32 = 4096;
-/// The maximum number of outstanding calls. The number of receives is four more.
-const CREDITS: u32 = 8;
-
-/// The maximum number of outstanding callbacks.
-const CALLBACKS: u32 = 4;
 
 /// The service for callbacks.
 struct Nothing;
@@ -65,7 +58,9 @@ impl Service for Nothing {
 pub(super) struct Victim {
     runtime: Runtime,
     pub(super) pool: Pool,
-    port: Rc<RefCell<RdmaClient>>,
+    port: Rc<RefCell<dyn ClientTransport>>,
+    /// The port, if it is of RDMA.
+    rdma: Option<Rc<RefCell<RdmaClient>>>,
     client: Option<Client>,
 }
 
@@ -74,11 +69,7 @@ impl Victim {
         let pool = Pool::new(VICTIM_POOL);
         let device = Iwarp::new(Options::default(), pool.clone()).map_err(wrong)?;
         let mut options = RdmaClientOptions {
-            version: Choice::Only(match form {
-                Form::First => Version::ONE,
-                Form::Translated | Form::Second => Version::TWO,
-                Form::Wg => Version::TWO_WG,
-            }),
+            version: Choice::Only(form.version()),
             ..RdmaClientOptions::new(rpcrdma_protocols::base())
         };
         if case.outcome == Outcome::NoAnswer {
@@ -99,12 +90,32 @@ impl Victim {
         if !matches!(case.ask, Ask::LongWrite(_)) && !case.plain {
             options.common.max_segment = SEGMENT;
         }
+        let port = RdmaClient::new(Box::new(device), options);
+        let port = Rc::new(RefCell::new(port));
         Ok(Self {
             runtime: runtime.clone(),
             pool,
-            port: Rc::new(RefCell::new(RdmaClient::new(Box::new(device), options))),
+            rdma: Some(port.clone()),
+            port,
             client: None,
         })
+    }
+
+    /// Returns a client that comes to the hostile server by TCP to a gateway.
+    pub(super) fn behind_gateway(runtime: &Runtime, case: &Case) -> Self {
+        let pool = Pool::new(VICTIM_POOL);
+        let options = TcpOptions {
+            pool: pool.clone(),
+            callbacks: case.called,
+            ..TcpOptions::default()
+        };
+        Self {
+            runtime: runtime.clone(),
+            pool,
+            rdma: None,
+            port: Rc::new(RefCell::new(TcpClient::new(options))),
+            client: None,
+        }
     }
 
     /// Connects, mounts, and performs the case's operation.
@@ -119,7 +130,7 @@ impl Victim {
     }
 
     async fn mounted(&mut self, server: SocketAddr, case: &Case) -> Result<Mount<Client>, Outcome> {
-        let port: Rc<RefCell<dyn ClientTransport>> = self.port.clone();
+        let port = Rc::clone(&self.port);
         let mut options = ClientOptions {
             credential: root(),
             timeout: PATIENCE,
@@ -171,10 +182,12 @@ impl Victim {
     }
 
     /// Returns the number of registrations that were not invalidated. Meaningful only while no
-    /// connection has ended.
+    /// connection has ended. 0 behind a gateway, whose memory the fixture looks at.
     pub(super) fn registered(&self) -> u64 {
-        let counters = self.port.borrow().counters();
-        counters.registrations - counters.local_invalidations - counters.remote_invalidations
+        let counters = self.rdma.as_ref().map(|port| port.borrow().counters());
+        counters.map_or(0, |counters| {
+            counters.registrations - counters.local_invalidations - counters.remote_invalidations
+        })
     }
 }
 
