@@ -1,6 +1,6 @@
 //! The versions of RPC-over-RDMA that cases speak.
 
-use crate::wire::{v1, v2, wg};
+use crate::wire::{Reader, v1, v2, wg};
 
 /// A version of RPC-over-RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +47,31 @@ impl Dialect {
         }
     }
 
+    /// Returns the name in commands that are told a version, as this project's `rpcrdma=` has it.
+    #[must_use]
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::One => "1",
+            Self::Two => "2",
+            Self::Wg => "2wg",
+        }
+    }
+
+    /// Returns the version of a message that begins a connection. Both versions 2 have the same number, so that the
+    /// header type decides. Returns `None` if that is one of both, or of neither.
+    #[must_use]
+    pub fn of_first(message: &[u8]) -> Option<Self> {
+        let mut from = Reader(message);
+        let (_, version, _, htype) = (from.word()?, from.word()?, from.word()?, from.word()?);
+        match (version, htype) {
+            (1, _) => Some(Self::One),
+            (2, wg::GRANT) if message.len() == wg::PREFIX => Some(Self::Wg),
+            (2, v1::MSG | v1::NOMSG | v2::OPTIONAL) => Some(Self::Two),
+            (2, wg::CONNPROP_MIDDLE..=wg::REPLY_INLINE) => Some(Self::Wg),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the header type of errors.
     #[must_use]
     pub fn error_kind(self) -> &'static str {
@@ -88,5 +113,26 @@ impl std::fmt::Display for Dialect {
             Self::Two => "RPC-over-RDMA version 2 of version-two-01",
             Self::Wg => "RPC-over-RDMA version 2 of version-two-07",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::rpc;
+
+    #[test]
+    fn the_first_message_tells_the_version() {
+        let call = rpc::null(7).bytes();
+        let first = |message: &[u8]| Dialect::of_first(message);
+        assert_eq!(first(&v1::header(7).with(&call)), Some(Dialect::One));
+        assert_eq!(first(&v2::plain(7, v2::CALL, &call)), Some(Dialect::Two));
+        let exchange = v2::operation(7, v2::CALL, v2::INITXCH, &[0, 0], &[]);
+        assert_eq!(first(&exchange), Some(Dialect::Two));
+        assert_eq!(first(&wg::call(7, &call)), Some(Dialect::Wg));
+        assert_eq!(first(&wg::introduction(&[0])), Some(Dialect::Wg));
+        assert_eq!(first(&wg::grant(9)), Some(Dialect::Wg));
+        assert_eq!(first(&wg::error(7, &[1])), None);
+        assert_eq!(first(&call[..12]), None);
     }
 }

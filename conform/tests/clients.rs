@@ -10,21 +10,25 @@
 mod client_choices;
 #[path = "common/defective_client.rs"]
 mod defective_client;
+#[path = "common/defective_wg_client.rs"]
+mod defective_wg_client;
 #[path = "common/own_client.rs"]
 mod own_client;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rpc_transport::rdma::{Choice, Version};
 use rpcrdma_conform::client::case::Operation;
 use rpcrdma_conform::client::cases;
 use rpcrdma_conform::client::judge::judge;
 use rpcrdma_conform::client::performance::Judge;
 use rpcrdma_conform::client::under_test::{Client, Ended, Task};
+use rpcrdma_conform::dialect::Dialect;
 use rpcrdma_conform::judge::Selection;
-use rpcrdma_conform::report::{Report, Verdict};
+use rpcrdma_conform::report::{Entry, Report, Verdict};
 use rpcrdma_conform::wire::{ddp, mpa, rpc, v1};
 
 use defective_client::{Defect, start};
@@ -52,31 +56,121 @@ fn judged(client: &mut dyn Client, only: &[&str]) -> Report {
     judge(&cases::all(), &selection, &the_judge, client, &mut each).unwrap()
 }
 
-#[test]
-fn our_client_passes_every_case() {
-    let report = judged(&mut Own::new(), &[]);
+/// Judges this project's client by all cases of a version, and compares those that are not applicable.
+fn passes(mut client: Own, dialect: Dialect, expected: &[&str]) {
+    let report = judged(&mut client, &[dialect.group()]);
     assert_eq!(report.untestable, None);
-    assert_eq!(report.entries.len(), cases::all().len());
+    let count = cases::all()
+        .iter()
+        .filter(|it| it.dialect == dialect)
+        .count();
+    assert_eq!(report.entries.len(), count);
     assert_eq!(report.status(true), 0);
-    // It sends no long calls, speaks version 1 from the beginning, and has no call that is too long.
     let not_applicable: Vec<&str> = report
         .entries
         .iter()
         .filter(|it| matches!(it.verdict, Verdict::NotApplicable(_)))
         .map(|it| &it.address[..])
         .collect();
-    let expected = [
+    assert_eq!(not_applicable, expected);
+    assert_eq!(report.tally(true).not_tested, 0);
+}
+
+#[test]
+fn our_client_passes_every_case_of_version_1() {
+    // It sends no long calls, speaks version 1 from the beginning, and has no call that is too long.
+    let not_applicable = [
         "rfc8166/4.2.4/1003",
         "rfc8166/4.5.1/1001",
         "rfc8166/3.5.3/1001",
     ];
-    assert_eq!(not_applicable, expected);
+    passes(Own::new(), Dialect::One, &not_applicable);
 }
 
-/// Returns the addresses of the cases that fail for a client with this defect.
-fn failed(defect: Defect) -> Vec<String> {
-    let mut client = Own::behind(Box::new(move |judge| start(judge, defect)));
-    let report = judged(&mut client, &[]);
+#[test]
+fn our_client_passes_every_case_of_version_two_07_with_chunks() {
+    let client = Own::new().preferring_chunks();
+    passes(client, Dialect::Wg, &NOT_WITH_CHUNKS);
+}
+
+/// Cases of what a client that prefers chunks never does.
+const NOT_WITH_CHUNKS: [&str; 3] = [
+    "rpcrdma2-07/6.3.5/1001",
+    "rpcrdma2-07/6.3.2/1001",
+    "rpcrdma2-07/4.5.3/1001",
+];
+
+#[test]
+fn our_client_passes_every_case_of_version_two_07() {
+    // By the usual estimates, it continues calls and replies of these lengths.
+    let with_chunks = [
+        "rpcrdma2-07/4.4.2/1001",
+        "rpcrdma2-07/4.5.1/1001",
+        "rpcrdma2-07/4.5.1/1002",
+        "rpcrdma2-07/6.3.7/1003",
+        "rpcrdma2-07/4.5.3.1/1001",
+        "rpcrdma2-07/4.5.3.1/1002",
+        "rpcrdma2-07/4.5.2/1001",
+        "rpcrdma2-07/4.5.2.4/1001",
+        "rpcrdma2-07/4.5.3/1001",
+        "rpcrdma2-07/5.2.3/1001",
+        "rpcrdma2-07/5.2.4/1001",
+        "rpcrdma2-07/6.5/1002",
+        "rpcrdma2-07/6.5/1003",
+        "rpcrdma2-07/11.1.3/1001",
+        "rpcrdma2-07/11.1/1001",
+        "rpcrdma2-07/11.1/1002",
+        "rpcrdma2-07/11.1/1003",
+    ];
+    passes(
+        Own::new(),
+        Dialect::Wg,
+        &[&NOT_WITH_CHUNKS[..2], &with_chunks].concat(),
+    );
+}
+
+#[test]
+fn our_client_passes_every_case_of_version_two_01() {
+    let not_applicable = [
+        "rpcrdma2-01/rfc8166-4.2.4/1003",
+        "rpcrdma2-01/rfc8166-3.5.3/1001",
+    ];
+    passes(Own::new(), Dialect::Two, &not_applicable);
+}
+
+/// Returns the verdicts of a client that is not told a version, as one letter for each version.
+fn spoken(choice: Choice) -> String {
+    let only = [
+        "rfc8166/3.5.1",
+        "rpcrdma2-07/6.6.1/1001",
+        "rpcrdma2-01/rfc8166-3.5.1",
+    ];
+    let report = judged(&mut Own::new().speaking(choice), &only);
+    assert_eq!(report.untestable, None);
+    let letter = |entry: &Entry| match &entry.verdict {
+        Verdict::Passed => 'p',
+        Verdict::NotApplicable(why) if why.starts_with("the client does not speak RPC") => 'n',
+        other => panic!("{}: {other:?}", entry.address),
+    };
+    report.entries.iter().map(letter).collect()
+}
+
+#[test]
+fn what_a_client_does_not_speak_is_not_applicable() {
+    assert_eq!(spoken(Choice::Only(Version::ONE)), "pnn");
+    assert_eq!(spoken(Choice::Only(Version::TWO_WG)), "npn");
+    assert_eq!(spoken(Choice::Only(Version::TWO)), "nnp");
+    assert_eq!(spoken(Choice::Auto), "ppp");
+    let mut client = Own::new().speaking(Choice::Only(Version::ONE));
+    let report = judged(&mut client, &[Dialect::Wg.group()]);
+    assert_eq!(report.status(false), 2);
+    let why = report.untestable.unwrap();
+    assert!(why.contains("begins with RPC-over-RDMA version 1"), "{why}");
+}
+
+/// Returns the addresses of the cases of a version that fail for a client behind a relay.
+fn failed(dialect: Dialect, mut client: Own) -> Vec<String> {
+    let report = judged(&mut client, &[dialect.group()]);
     assert_eq!(report.untestable, None);
     let failed = report
         .entries
@@ -106,13 +200,62 @@ fn planted_defects_are_found() {
     ];
     // Judgements wait more than they compute.
     std::thread::scope(|scope| {
-        let judging = rows.map(|row| (row, scope.spawn(move || failed(row.0))));
-        for ((defect, address), thread) in judging {
-            let failed = thread.join().unwrap();
-            println!("{defect:?}: {failed:?}");
-            let first = failed.first().map(String::as_str);
-            assert_eq!(first, Some(address), "{defect:?}: {failed:?}");
-            assert!(failed.len() <= 10, "{defect:?}: {failed:?}");
+        let judging = rows.map(|(defect, address)| {
+            let between = Box::new(move |judge| start(judge, defect));
+            let found = scope.spawn(move || failed(Dialect::One, Own::behind(between)));
+            (format!("{defect:?}"), address, found)
+        });
+        for (defect, address, found) in judging {
+            is_first_of_few(&defect, address, &found.join().unwrap());
+        }
+    });
+}
+
+/// Checks that a defect is found by this case first, and by at most ten.
+fn is_first_of_few(defect: &str, address: &str, failed: &[String]) {
+    println!("{defect}: {failed:?}");
+    let first = failed.first().map(String::as_str);
+    assert_eq!(first, Some(address), "{defect}: {failed:?}");
+    assert!(failed.len() <= 10, "{defect}: {failed:?}");
+}
+
+#[test]
+fn planted_defects_of_version_two_07_are_found() {
+    use defective_wg_client::Defect;
+    let rows = [
+        (Defect::IgnoresCredits, "rpcrdma2-07/4.2.1/1002"),
+        (Defect::HighCredit, "rpcrdma2-07/4.2.1/1004"),
+        (Defect::OtherXid, "rpcrdma2-07/6.3.7/1002"),
+        (Defect::ShortProperty, "rpcrdma2-07/5.1/1001"),
+        (Defect::NoFinal, "rpcrdma2-07/6.3.4/1001"),
+        (Defect::IgnoresReceives, "rpcrdma2-07/5.2.2/1001"),
+        (Defect::IgnoresSegments, "rpcrdma2-07/5.2.3/1001"),
+        (Defect::AppliesRefused, "rpcrdma2-07/7.2.2/1001"),
+        (Defect::OtherHandle, "rpcrdma2-07/6.5/1001"),
+        (Defect::PaddedWriteChunk, "rpcrdma2-07/4.5.2.4/1001"),
+        (Defect::IgnoresLengths, "rpcrdma2-07/4.5.2.1/1001"),
+        (Defect::UnalignedPosition, "rpcrdma2-07/4.5.1/1001"),
+        (Defect::WrongPosition, "rpcrdma2-07/4.5.1/1002"),
+        (Defect::Silent, "rpcrdma2-07/7.2.2/1001"),
+    ];
+    std::thread::scope(|scope| {
+        let judging = rows.map(|(defect, address)| {
+            let between = Box::new(move |judge| defective_wg_client::start(judge, defect));
+            let found = scope.spawn(move || {
+                let started = Instant::now();
+                let client = Own::behind(between);
+                // Long messages without chunks are those that depend on the size of receives.
+                let failed = match defect {
+                    Defect::IgnoresReceives => failed(Dialect::Wg, client),
+                    _ => failed(Dialect::Wg, client.preferring_chunks()),
+                };
+                println!("{defect:?}: {:?}", started.elapsed());
+                failed
+            });
+            (format!("{defect:?}"), address, found)
+        });
+        for (defect, address, found) in judging {
+            is_first_of_few(&defect, address, &found.join().unwrap());
         }
     });
 }
@@ -121,6 +264,10 @@ fn planted_defects_are_found() {
 struct Ending(Own, Ended);
 
 impl Client for Ending {
+    fn is_told(&self) -> bool {
+        true
+    }
+
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         match self.0.perform(task) {
             Ended::Failed(_) => self.1.clone(),
@@ -159,6 +306,10 @@ fn a_crash_or_a_hang_after_a_lost_connection_is_found() {
 struct Idle;
 
 impl Client for Idle {
+    fn is_told(&self) -> bool {
+        true
+    }
+
     fn perform(&mut self, _: &Task<'_>) -> Ended {
         Ended::Failed("no such command".into())
     }
@@ -176,6 +327,10 @@ fn a_client_that_does_not_connect_cannot_be_tested() {
 struct Simple(Own);
 
 impl Client for Simple {
+    fn is_told(&self) -> bool {
+        true
+    }
+
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         match task.operation {
             Operation::Ping => self.0.perform(task),
@@ -186,7 +341,7 @@ impl Client for Simple {
 
 #[test]
 fn what_a_client_cannot_do_is_not_applicable() {
-    let report = judged(&mut Simple(Own::new()), &[]);
+    let report = judged(&mut Simple(Own::new()), &[Dialect::One.group()]);
     let passed = report
         .entries
         .iter()
@@ -200,6 +355,10 @@ fn what_a_client_cannot_do_is_not_applicable() {
 struct Odd(&'static [u8]);
 
 impl Client for Odd {
+    fn is_told(&self) -> bool {
+        true
+    }
+
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         let mut stream = TcpStream::connect(task.address).unwrap();
         let frame = mpa::Frame::request().bytes();
@@ -222,6 +381,10 @@ fn octets_that_are_no_messages_do_no_harm() {
 struct Flood(fn(u32) -> Vec<u8>);
 
 impl Client for Flood {
+    fn is_told(&self) -> bool {
+        true
+    }
+
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         let mut stream = TcpStream::connect(task.address).unwrap();
         stream.write_all(&mpa::Frame::request().bytes()).unwrap();

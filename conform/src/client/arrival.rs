@@ -30,6 +30,16 @@ pub(super) struct Thresholds {
     pub(super) replies: usize,
 }
 
+impl Thresholds {
+    /// Returns the same size for both directions.
+    pub(super) fn of(size: usize) -> Self {
+        Self {
+            calls: size,
+            replies: size,
+        }
+    }
+}
+
 /// Looks at the length and the fixed fields of a message. Returns the header with what follows it, or what this server
 /// answers instead of a reply, if anything.
 pub(super) fn fixed_fields(

@@ -2,6 +2,7 @@
 
 use super::rules::Rule;
 use crate::case::{Level, address_of};
+use crate::dialect::Dialect;
 
 /// The operation that a client under test performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -65,6 +66,47 @@ pub enum Stray {
     Call,
 }
 
+/// A message of version-two-07 that no call asked for, or that cannot be used, sent before the reply to the operation's
+/// first call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrayWg {
+    /// RDMA2_REPLY_INLINE with an XID that no call has.
+    UnknownXid,
+    /// RDMA2_REPLY_EXTERNAL with an XID that no call has, and a Reply chunk that was not offered.
+    NoReplyChunk,
+    /// RDMA2_REPLY_INLINE with an XID that no call has, and a Write list that goes on beyond the message.
+    CutList,
+    /// The first 15 bytes of a reply.
+    Short,
+    /// A reply of version 1 with the XID of the call.
+    OtherVersion,
+    /// A header type that there is not, with the XID of the call.
+    OtherType,
+    /// RDMA2_ERROR with an XID that no call has.
+    UnknownError,
+    /// RDMA2_ERROR with the XID of the call, and a code that there is not.
+    UnknownCode,
+    /// RDMA2_GRANT with the XID of the call.
+    GrantWithXid,
+    /// RDMA2_CONNPROP_FINAL once more.
+    Properties,
+    /// A call of the server.
+    Call,
+}
+
+/// The messages of a continued reply (version-two-07, 6.3.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// All, in order.
+    Plain,
+    /// All, with RDMA2_GRANT after each but the last.
+    Granting,
+    /// The first with a wrong count of what remains.
+    Miscounted,
+    /// A reply to no call after the first.
+    Interrupted,
+}
+
 /// An unusual behaviour of the server, or `Honest` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -104,6 +146,22 @@ pub enum Act {
     WriteBeyond,
     /// Writes to the memory of a WRITE.
     WriteToRead,
+    /// Sends a message of version-two-07 before the reply to the operation's first call.
+    StrayWg(StrayWg),
+    /// Announces these properties: the words of RDMA2_CONNPROP_FINAL.
+    Announce(&'static [u32]),
+    /// Announces the usual properties, all but the last in RDMA2_CONNPROP_MIDDLE.
+    AnnounceInParts,
+    /// Announces properties that the client must refuse with one of these errors, and goes on without any.
+    AnnounceBad(&'static [u32], &'static [u32]),
+    /// Answers properties with RDMA2_GRANT alone.
+    AnnounceNothing,
+    /// Answers the first message with RDMA2_ERR_VERS.
+    RefuseVersion,
+    /// Takes back all credits in every reply, and grants one by RDMA2_GRANT later.
+    Starve,
+    /// Returns the data of READs inline, in several messages.
+    Continue(Parts),
 }
 
 /// The end that the client's operation must have.
@@ -118,6 +176,8 @@ pub enum Outcome {
 /// One performance of a client with its judgement.
 #[derive(Clone, Debug)]
 pub struct Case {
+    /// The version that the server speaks.
+    pub dialect: Dialect,
     /// The section that decides, as `RFC 8166, 4.5.2`.
     pub section: &'static str,
     /// The number within the section. Numbers are never given again; those of clients begin at 1001.

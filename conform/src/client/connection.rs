@@ -8,36 +8,24 @@ use super::arrival::{self, Thresholds};
 use super::call::{Call, total};
 use super::case::Act;
 use super::rules::Rule;
+use super::set_up::reply_frame;
 use super::stage::Stage;
+use super::versions::{Answered, of_2016, refusal};
+use super::waiting::{Waiting, overflow};
+use super::wg::{Taken, Wg, form};
+use crate::dialect::Dialect;
 use crate::peer::{Heard, Peer};
 use crate::stream::{Gone, Stream};
-use crate::wire::ddp::{self, ReadRequest};
-use crate::wire::mpa::{self, Frame};
-use crate::wire::v1::{self, Header, Segment};
+use crate::wire::ddp::ReadRequest;
+use crate::wire::v1::{self, Segment};
+use crate::wire::{Reader, mpa, v2};
 
 /// The handle of the sink of Read Requests.
 const SINK: u32 = 0x51;
 /// The longest call or data that is fetched, bytes.
 const LONGEST: u64 = 1 << 20;
-/// The most calls that wait for a reply.
-const MOST_WAITING: usize = 1024;
-/// The most bytes of calls that wait for a reply: eight calls of the longest inline threshold.
-const MOST_BYTES: usize = 8 * (256 << 10);
-
-/// A call that has arrived and is not answered.
-pub(super) struct Waiting {
-    pub(super) header: Header,
-    /// The bytes behind the header.
-    pub(super) behind: Vec<u8>,
-    /// The length of the message, bytes.
-    pub(super) length: usize,
-}
-
-/// Returns whether another call of this length may wait.
-fn has_room(waiting: &VecDeque<Waiting>, length: usize) -> bool {
-    let bytes: usize = waiting.iter().map(|it| it.length).sum();
-    waiting.len() < MOST_WAITING && bytes.saturating_add(length) <= MOST_BYTES
-}
+/// The most errors that wait to be sent.
+const MOST_OWED: usize = 16;
 
 /// Something that has happened.
 pub(super) enum Event {
@@ -82,6 +70,16 @@ pub(super) struct Connection<'a> {
     pub(super) granted: Option<u32>,
     /// The last WRITE that was answered with nothing outstanding, if its memory is to be read again.
     pub(super) done_with: Option<Segment>,
+    /// State of a connection of version-two-07.
+    pub(super) wg: Wg,
+    /// The XID of the first message, in version-two-07.
+    pub(super) first_xid: Option<u32>,
+    /// Whether that message is not answered yet.
+    pub(super) owes_first: bool,
+    /// Errors to be sent, in version-two-07.
+    pub(super) owed: VecDeque<Vec<u8>>,
+    /// Whether the client's characteristics were answered, in version-two-01.
+    is_introduced: bool,
 }
 
 impl<'a> Connection<'a> {
@@ -115,6 +113,12 @@ impl<'a> Connection<'a> {
             shared.exchange.text(format!("connection {}", number + 1));
             arrival::private_data(&mut shared.findings, &frame.private);
             matches!(stage.act, Act::Close | Act::Reset) && shared.acted
+        }
+        let thresholds = match stage.dialect {
+            Dialect::One => arrival::thresholds(&frame.private, private),
+            // Without the direction, which messages of version 1 have not.
+            Dialect::Two => Thresholds::of(v2::INLINE - 4),
+            Dialect::Wg => Thresholds::of(v2::INLINE),
         };
         Ok(Self {
             stage,
@@ -123,12 +127,17 @@ impl<'a> Connection<'a> {
             spoken_one: false,
             is_later,
             end: None,
-            thresholds: arrival::thresholds(&frame.private, private),
+            thresholds,
             invalidates: arrival::invalidates(&frame.private) && arrival::invalidates(private),
             waiting: VecDeque::new(),
             outstanding: 0,
             granted: None,
             done_with: None,
+            wg: Wg::new(),
+            first_xid: None,
+            owes_first: false,
+            owed: VecDeque::new(),
+            is_introduced: false,
         })
     }
 
@@ -215,22 +224,74 @@ impl<'a> Connection<'a> {
 
     /// Looks at a message, and keeps it if it is a call.
     fn arrived(&mut self, bytes: &[u8]) -> Result<(), Over> {
-        let mut shared = self.stage.shared();
-        let shared = &mut *shared;
+        let stage = self.stage;
+        let mut shared = stage.shared();
         shared.exchange.message("received", bytes);
+        shared.findings.look(Rule::Passive, true, String::new);
+        let first = Dialect::of_first(bytes);
+        shared.first.get_or_insert(first);
+        if stage.dialect != Dialect::One && !shared.spoken {
+            if let Some(other) = first.filter(|it| *it != stage.dialect) {
+                shared.other_version = true;
+                drop(shared);
+                self.wg.count();
+                let answer = refusal(stage.dialect, other, bytes);
+                let answer = self.wg.stamped(&answer, 1);
+                self.say(&answer);
+                return Ok(());
+            }
+            shared.spoken = true;
+        }
+        drop(shared);
+        match stage.dialect {
+            Dialect::One => self.arrived_as_first(bytes),
+            Dialect::Two => self.arrived_of_2016(bytes),
+            Dialect::Wg if stage.act == Act::RefuseVersion && first == Some(Dialect::One) => {
+                self.note("the client has taken another version".into());
+                Err(Over)
+            }
+            Dialect::Wg => self.arrived_counted(bytes),
+        }
+    }
+
+    /// Looks at a message of version-two-01, and keeps it if it is a call.
+    fn arrived_of_2016(&mut self, bytes: &[u8]) -> Result<(), Over> {
+        let answered = of_2016(&mut self.stage.shared().findings, bytes);
+        match answered {
+            Answered::Nothing => {}
+            Answered::Call(first) => return self.arrived_as_first(&first),
+            Answered::By(answer) => self.say(&answer),
+            Answered::ByCharacteristics(_) if self.is_introduced => {}
+            Answered::ByCharacteristics(answer) => {
+                self.is_introduced = true;
+                self.say(&answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a message in the form of version 1, and keeps it if it is a call.
+    fn arrived_as_first(&mut self, bytes: &[u8]) -> Result<(), Over> {
+        let stage = self.stage;
+        let mut guard = stage.shared();
+        let shared = &mut *guard;
         let findings = &mut shared.findings;
-        findings.look(Rule::Passive, true, String::new);
         let heard = arrival::fixed_fields(findings, bytes, self.thresholds, self.spoken_one);
         let (header, behind) = match heard {
             Ok(heard) => heard,
             Err(None) => return Ok(()),
             Err(Some(error)) => {
                 shared.other_version |= !self.spoken_one;
+                let error = match stage.dialect {
+                    Dialect::Two => v2::from_first(&error, v2::REPLY),
+                    Dialect::One | Dialect::Wg => error,
+                };
                 shared.exchange.message("sent", &error);
                 self.peer.send(&error);
                 return Ok(());
             }
         };
+        shared.spoken = true;
         self.spoken_one = true;
         if std::mem::take(&mut shared.other_version) {
             findings.look(Rule::OtherVersion, true, String::new);
@@ -244,11 +305,6 @@ impl<'a> Connection<'a> {
             // A reply to a call of this server, or nothing that anybody understands.
             return Ok(());
         }
-        let xid = header.xid;
-        let is_new = self.waiting.iter().all(|it| it.header.xid != xid);
-        findings.look(Rule::DistinctXids, is_new, || {
-            format!("two outstanding calls with XID {xid:#x}")
-        });
         self.outstanding = self.outstanding.saturating_add(1);
         let (calls, asked) = (self.outstanding, header.credits);
         match self.granted {
@@ -256,7 +312,7 @@ impl<'a> Connection<'a> {
                 format!("{calls} calls before the first reply of the connection")
             }),
             Some(granted) => {
-                let rule = match self.stage.act == Act::Lower && shared.acted {
+                let rule = match stage.act == Act::Lower && shared.acted {
                     true => Rule::LoweredCredits,
                     false => Rule::Credits,
                 };
@@ -267,19 +323,85 @@ impl<'a> Connection<'a> {
                 findings.look(Rule::Asked, calls <= asked.max(1), text);
             }
         }
-        let length = bytes.len();
-        if !has_room(&self.waiting, length) {
-            shared.exchange.text(format!(
-                "more than {MOST_WAITING} calls or {MOST_BYTES} bytes of calls wait"
-            ));
-            return Err(Over);
-        }
-        self.waiting.push_back(Waiting {
+        drop(guard);
+        self.wait(Waiting {
             header,
             behind,
-            length,
+            length: bytes.len(),
+            handle: 0,
+        })
+    }
+
+    /// Looks at a message of version-two-07, and keeps the call that it completes.
+    fn arrived_counted(&mut self, bytes: &[u8]) -> Result<(), Over> {
+        let stage = self.stage;
+        if self.first_xid.is_none() {
+            self.first_xid = Some(Reader(bytes).word().unwrap_or_default());
+            self.owes_first = true;
+        }
+        let mut shared = stage.shared();
+        let is_plain = stage.act == Act::Honest;
+        let taken = self.wg.take(&mut shared.findings, bytes, is_plain);
+        if let (Taken::Error(xid, code), Some(report)) = (&taken, &mut shared.report) {
+            report.came |= report.xid == *xid && report.codes.contains(code);
+        }
+        drop(shared);
+        match taken {
+            Taken::Nothing | Taken::Error(..) => Ok(()),
+            Taken::Call(handle, header, behind) => {
+                self.outstanding = self.outstanding.saturating_add(1);
+                self.wait(Waiting {
+                    length: behind.len().max(bytes.len()),
+                    header,
+                    behind,
+                    handle,
+                })
+            }
+            Taken::Refused(error) if self.owed.len() < MOST_OWED => {
+                self.owed.push_back(error);
+                Ok(())
+            }
+            Taken::Refused(_) => {
+                self.note(format!("more than {MOST_OWED} messages are refused"));
+                Err(Over)
+            }
+            Taken::Unusable(why) => {
+                self.note(why);
+                Err(Over)
+            }
+        }
+    }
+
+    /// Keeps a call until it is answered.
+    fn wait(&mut self, call: Waiting) -> Result<(), Over> {
+        let mut shared = self.stage.shared();
+        let shared = &mut *shared;
+        let findings = &mut shared.findings;
+        let xid = call.header.xid;
+        let is_new = self.waiting.iter().all(|it| it.header.xid != xid);
+        findings.look(Rule::DistinctXids, is_new, || {
+            format!("two outstanding calls with XID {xid:#x}")
         });
+        if let Some(refused) = &shared.refused_form
+            && shared.refused.as_ref().is_some_and(|it| it.xid() == xid)
+        {
+            let is_other = *refused != form(&call.header);
+            findings.look(Rule::Ended, is_other, || {
+                format!("the call with XID {xid:#x}, which an error answered, comes again")
+            });
+        }
+        if let Some(why) = overflow(&self.waiting, call.length) {
+            shared.exchange.text(why);
+            return Err(Over);
+        }
+        self.waiting.push_back(call);
         Ok(())
+    }
+
+    /// Sends octets as they are.
+    pub(super) fn say(&mut self, message: &[u8]) {
+        self.stage.shared().exchange.message("sent", message);
+        self.peer.send(message);
     }
 
     /// Returns the data of a WRITE. Returns an inner `None` if it cannot be had.
@@ -347,93 +469,5 @@ impl<'a> Connection<'a> {
             source: segment.handle,
             source_offset: segment.offset,
         });
-    }
-
-    /// Sends the answer to a call.
-    pub(super) fn send(&mut self, opcode: u8, word: u32, message: &[u8]) {
-        self.outstanding = self.outstanding.saturating_sub(1);
-        let mut shared = self.stage.shared();
-        shared.exchange.message("sent", message);
-        if opcode == ddp::SEND_INVALIDATE {
-            shared.exchange.text(format!("which invalidates {word:#x}"));
-        }
-        drop(shared);
-        self.peer.send_as(opcode, word, message);
-    }
-}
-
-/// Returns the answer to an initiator's frame.
-fn reply_frame(request: &Frame, private: &[u8]) -> Frame {
-    let asks_for_markers = request.flags & mpa::MARKERS != 0;
-    let mut flags = request.flags & (mpa::CRC | mpa::ENHANCED);
-    if asks_for_markers {
-        flags |= mpa::REJECT;
-    }
-    // A client that begins peer-to-peer says which first message it can send (RFC 6581, section 9).
-    let depths = request.depths.map(|(inbound, outbound)| {
-        let begins = match () {
-            () if inbound & mpa::PEER_TO_PEER == 0 => (0, 0),
-            () if outbound & mpa::RTR_WRITE != 0 => (mpa::PEER_TO_PEER, mpa::RTR_WRITE),
-            () => (mpa::PEER_TO_PEER, mpa::RTR_READ),
-        };
-        (16 | begins.0, 16 | begins.1)
-    });
-    Frame {
-        key: mpa::REPLY_KEY,
-        flags,
-        revision: request.revision,
-        length: None,
-        depths,
-        private: private.to_vec(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_set_up_is_answered_as_it_was_asked_for() {
-        let plain = Frame {
-            flags: mpa::CRC,
-            revision: 1,
-            depths: None,
-            ..Frame::request()
-        };
-        let reply = reply_frame(&plain, &[]);
-        assert_eq!(
-            (reply.flags, reply.revision, reply.depths),
-            (mpa::CRC, 1, None)
-        );
-        let peer_to_peer = Frame {
-            depths: Some((16 | mpa::PEER_TO_PEER, 16 | mpa::RTR_READ)),
-            ..Frame::request()
-        };
-        let reply = reply_frame(&peer_to_peer, &[]);
-        let depths = Some((16 | mpa::PEER_TO_PEER, 16 | mpa::RTR_READ));
-        assert_eq!((reply.flags, reply.depths), (mpa::ENHANCED, depths));
-        let markers = Frame {
-            flags: mpa::MARKERS,
-            ..Frame::request()
-        };
-        assert_ne!(reply_frame(&markers, &[]).flags & mpa::REJECT, 0);
-    }
-
-    #[test]
-    fn calls_that_wait_are_bounded() {
-        let most = |length: usize| {
-            let mut waiting = VecDeque::new();
-            while has_room(&waiting, length) {
-                waiting.push_back(Waiting {
-                    header: v1::header(7),
-                    behind: Vec::new(),
-                    length,
-                });
-            }
-            waiting.len()
-        };
-        assert_eq!([256 << 10, 1 << 20].map(most), [8, 2]);
-        assert_eq!(most(100), MOST_WAITING);
-        assert_eq!(most(usize::MAX), 0);
     }
 }

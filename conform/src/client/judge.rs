@@ -7,12 +7,13 @@ use super::mountd;
 use super::performance::{AtEnd, Judge, Performed, perform};
 use super::rules::Rule;
 use super::under_test::{Client, Ended};
+use crate::dialect::Dialect;
 use crate::judge::Selection;
 use crate::report::{Entry, Report, Verdict};
 
 /// Judges a client by the selected cases. `each` is called for each case as soon as it has ended; if it returns false,
 /// that case is not in the report, and the rest is not performed. Cases whose operation the client cannot perform with
-/// a plain server are not tested.
+/// a plain server are not tested. Those of a version that the client does not speak are not applicable.
 ///
 /// # Errors
 /// The listener cannot be used.
@@ -49,37 +50,50 @@ fn judged(
         judge,
         client,
         done: Vec::new(),
+        unspoken: Vec::new(),
     };
     let selected = cases
         .iter()
-        .filter(|case| selection.names(&case.address(), "rpcrdma1"));
+        .filter(|case| selection.names(&case.address(), case.dialect.group()));
     for case in selected {
-        let plain = performances.of(case.operation, Act::Honest)?;
-        let is_unable = matches!(plain.ended, Ended::Unable(_));
-        if !plain.connected && !is_unable && report.entries.is_empty() {
-            report.untestable = Some(no_connection(case.operation, plain));
-            return Ok(report);
-        }
-        let is_bad = !is_unable && outcome(Outcome::Succeeds, plain).is_some();
-        let is_plain = |it: &&Case| {
-            it.operation == case.operation && it.act == Act::Honest && it.outcome.is_some()
-        };
-        let base = cases.iter().find(is_plain);
-        let entry = match base.filter(|_| is_bad && case.act != Act::Honest) {
-            Some(base) => {
-                let why = format!("{} failed", base.address());
-                entry(case, Verdict::NotTested(why), plain)
-            }
-            None if is_unable => entry(case, verdict(case, plain), plain),
+        let entry = match performances.unspoken(case)? {
+            Some(why) => unspoken(case, why),
             None => {
-                let done = performances.of(case.operation, case.act)?;
-                entry(case, verdict(case, done), done)
+                let plain = performances.of(case.dialect, case.operation, Act::Honest)?;
+                let is_unable = matches!(plain.ended, Ended::Unable(_));
+                if !plain.connected && !is_unable && report.entries.is_empty() {
+                    report.untestable = Some(no_connection(case.operation, plain));
+                    return Ok(report);
+                }
+                let is_bad = !is_unable && outcome(Outcome::Succeeds, plain).is_some();
+                let is_plain = |it: &&Case| {
+                    (it.dialect, it.operation) == (case.dialect, case.operation)
+                        && it.act == Act::Honest
+                        && it.outcome.is_some()
+                };
+                let base = cases.iter().find(is_plain);
+                match base.filter(|_| is_bad && case.act != Act::Honest) {
+                    Some(base) => {
+                        let why = format!("{} failed", base.address());
+                        entry(case, Verdict::NotTested(why), plain)
+                    }
+                    None if is_unable => entry(case, verdict(case, plain), plain),
+                    None => {
+                        let done = performances.of(case.dialect, case.operation, case.act)?;
+                        entry(case, verdict(case, done), done)
+                    }
+                }
             }
         };
         if !each(&entry) {
-            break;
+            return Ok(report);
         }
         report.entries.push(entry);
+    }
+    let whys: Vec<String> = performances.unspoken.into_iter().map(|it| it.1).collect();
+    let is_absent = |it: &Entry| whys.iter().any(|why| why == it.why());
+    if !whys.is_empty() && report.entries.iter().all(is_absent) {
+        report.untestable = Some(whys.join("; "));
     }
     Ok(report)
 }
@@ -88,22 +102,75 @@ fn judged(
 struct Performances<'j> {
     judge: &'j Judge<'j>,
     client: &'j mut dyn Client,
-    done: Vec<((Operation, Act), Performed)>,
+    done: Vec<((Dialect, Operation, Act), Performed)>,
+    /// The versions that the client does not speak, and how it has shown that.
+    unspoken: Vec<(Dialect, String)>,
 }
 
 impl Performances<'_> {
     /// Returns the performance of an operation with an act, after performing it if that is the first time.
-    fn of(&mut self, operation: Operation, act: Act) -> std::io::Result<&Performed> {
-        let key = (operation, act);
+    fn of(
+        &mut self,
+        dialect: Dialect,
+        operation: Operation,
+        act: Act,
+    ) -> std::io::Result<&Performed> {
+        let key = (dialect, operation, act);
         let at = match self.done.iter().position(|(it, _)| *it == key) {
             Some(at) => at,
             None => {
-                let performed = perform(self.judge, operation, act, self.client)?;
+                let performed = perform(self.judge, dialect, operation, act, self.client)?;
                 self.done.push((key, performed));
                 self.done.len() - 1
             }
         };
         Ok(&self.done[at].1)
+    }
+
+    /// Returns why the client does not speak the version of a case, if it has shown that.
+    fn unspoken(&mut self, case: &Case) -> std::io::Result<Option<String>> {
+        let own = case.dialect;
+        if let Some((_, why)) = self.unspoken.iter().find(|(it, _)| *it == own) {
+            return Ok(Some(why.clone()));
+        }
+        // A client that begins with version 1 does not try another, unless it is told to.
+        let begins = self.done.iter().find_map(|(_, it)| it.first);
+        let is_fixed = begins == Some(Dialect::One) && !self.client.is_told();
+        let other = match is_fixed && own != Dialect::One {
+            true => begins,
+            false => {
+                let plain = self.of(own, case.operation, Act::Honest)?;
+                plain.speaks_other
+            }
+        };
+        let why = other.map(|other| {
+            format!("the client does not speak {own}: it begins with {other}, and tries no other")
+        });
+        self.unspoken.extend(why.clone().map(|why| (own, why)));
+        Ok(why)
+    }
+}
+
+/// Returns the entry of a case of a version that the client does not speak.
+fn unspoken(case: &Case, why: String) -> Entry {
+    Entry {
+        address: case.address(),
+        section: case.section,
+        level: case.level,
+        sends: sentence(case),
+        expects: case.expects,
+        verdict: Verdict::NotApplicable(why),
+        seconds: 0.0,
+        exchange: Vec::new(),
+        packets: None,
+    }
+}
+
+/// Returns what happens in a case, as a noun phrase.
+fn sentence(case: &Case) -> String {
+    match case.act {
+        Act::Honest => case.does.to_owned(),
+        _ => format!("{} ({})", case.does, case.operation),
     }
 }
 
@@ -161,15 +228,11 @@ fn verdict(case: &Case, done: &Performed) -> Verdict {
 
 fn entry(case: &Case, verdict: Verdict, done: &Performed) -> Entry {
     let is_bad = matches!(verdict, Verdict::Failed(_));
-    let sends = match case.act {
-        Act::Honest => case.does.to_owned(),
-        _ => format!("{} ({})", case.does, case.operation),
-    };
     Entry {
         address: case.address(),
         section: case.section.into(),
         level: case.level,
-        sends,
+        sends: sentence(case),
         expects: case.expects.into(),
         verdict,
         seconds: done.seconds,
@@ -196,6 +259,8 @@ mod tests {
             ended,
             incomplete: None,
             connected: true,
+            speaks_other: None,
+            first: None,
             not_set_up: None,
             seconds: 0.0,
             packets: None,
@@ -204,6 +269,7 @@ mod tests {
 
     fn case(rules: &'static [Rule], outcome: Option<Outcome>) -> Case {
         Case {
+            dialect: Dialect::One,
             section: "RFC 8166, 4.5",
             number: 1,
             level: Level::Must,

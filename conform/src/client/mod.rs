@@ -1,5 +1,5 @@
-//! A judge for clients: a server of NFS version 3 over RPC-over-RDMA version 1 that goes to the edges of what the
-//! rules allow, and looks at everything that a client sends.
+//! A judge for clients: a server of NFS version 3 over RPC-over-RDMA, of version 1 or of either version 2, that goes to
+//! the edges of what the rules allow, and looks at everything that a client sends.
 //!
 //! A *case* ([`case::Case`]) is data, as for servers: an address, a level, a sentence, the operation that the client
 //! has to perform ([`case::Operation`]), what the server does meanwhile ([`case::Act`]), and the rules
@@ -22,8 +22,13 @@ mod mountd;
 mod nfs;
 pub mod performance;
 pub mod rules;
+mod sending;
 mod serving;
+mod set_up;
 mod sizes;
 mod stage;
 mod strays;
 pub mod under_test;
+mod versions;
+mod waiting;
+mod wg;

@@ -10,7 +10,9 @@ use super::export::to_write;
 use super::rules::{Findings, Rule};
 use super::stage::Stage;
 use super::under_test::{Client, Ended, Task};
+use crate::dialect::Dialect;
 use crate::watch::Watcher;
+use crate::wire::wg;
 
 /// The time between two looks for a connection.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -55,6 +57,11 @@ pub(super) struct Performed {
     pub(super) incomplete: Option<String>,
     /// Whether a connection was set up.
     pub(super) connected: bool,
+    /// The version of the client's first message, if that was another one than the server's, and none of the server's
+    /// came later.
+    pub(super) speaks_other: Option<Dialect>,
+    /// The version of the client's first message, if it tells one.
+    pub(super) first: Option<Dialect>,
     /// Why a connection was not set up.
     pub(super) not_set_up: Option<String>,
     /// Seconds.
@@ -66,13 +73,14 @@ pub(super) struct Performed {
 /// Has a client perform an operation while the server does what `act` says. The listener must not block.
 pub(super) fn perform(
     judge: &Judge<'_>,
+    dialect: Dialect,
     operation: Operation,
     act: Act,
     client: &mut dyn Client,
 ) -> std::io::Result<Performed> {
     let (listener, watcher) = (judge.listener, judge.watcher.as_ref());
     let address = listener.local_addr()?;
-    let stage = Stage::new(operation, act, judge.patience, watcher.cloned());
+    let stage = Stage::new(dialect, operation, act, judge.patience, watcher.cloned());
     let packets = || watcher.map_or(0, Watcher::packets);
     let (started, before) = (Instant::now(), packets());
     let ended = std::thread::scope(|scope| {
@@ -99,9 +107,10 @@ pub(super) fn perform(
         let content = to_write();
         let progress = || stage.progress();
         let ended = client.perform(&Task {
+            dialect,
             operation,
             address,
-            closes: matches!(act, Act::Close | Act::Reset),
+            closes: matches!(act, Act::Close | Act::Reset | Act::RefuseVersion),
             content: &content,
             progress: &progress,
         });
@@ -133,7 +142,14 @@ pub(super) fn perform(
             });
         }
     }
-    if shared.other_version {
+    if let Some(report) = shared.report {
+        shared.findings.look(Rule::Reported, report.came, || {
+            let names = report.codes.iter().filter_map(|code| wg::error_name(*code));
+            let names: Vec<&str> = names.collect();
+            format!("no RDMA2_ERROR with {} came", names.join(" or "))
+        });
+    }
+    if dialect == Dialect::One && shared.other_version {
         for rule in [Rule::OtherVersion, Rule::VersionAgain] {
             shared.findings.look(rule, false, || {
                 "no message of version 1 came after ERR_VERS for versions 1 to 1".to_owned()
@@ -142,6 +158,7 @@ pub(super) fn perform(
     }
     // What is looked at in every message needs no act of the server.
     let always = matches!(act, Act::Honest | Act::Private(_) | Act::Grant(_));
+    let first = shared.first.flatten();
     Ok(Performed {
         findings: shared.findings,
         exchange: shared.exchange.lines(),
@@ -149,6 +166,8 @@ pub(super) fn perform(
         ended,
         incomplete,
         connected,
+        speaks_other: first.filter(|it| *it != dialect && !shared.spoken),
+        first,
         not_set_up: shared.not_set_up,
         seconds,
         packets: (after > before).then_some([before + 1, after]),

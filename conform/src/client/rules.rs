@@ -71,6 +71,35 @@ pub enum Rule {
     OutOfReach,
     /// Nothing is read or written beyond what was offered (RFC 8166, 8.1).
     Bounds,
+    /// The first message has 1024 bytes at most (version-two-07, 4.3).
+    FirstLength,
+    /// One message before the first of the server (version-two-07, 4.3).
+    FirstMessage,
+    /// No message beyond the credit limit, with the message more that the letter of version-two-07, 4.2.1 allows.
+    CountedCredits,
+    /// No message but RDMA2_GRANT beyond the number for which receives were told (version-two-07, 4.2.1).
+    NoSurplus,
+    /// Credit limits are less than 2^31 - 1 (version-two-07, 4.2.1).
+    CreditLimit,
+    /// RDMA2_GRANT has XID zero (version-two-07, 6.3.2).
+    GrantXid,
+    /// Only header types that a client sends and the server knows (version-two-07, 6.1).
+    HeaderType,
+    /// Values of properties have the types of their properties (version-two-07, 5.1 and 5.2).
+    Properties,
+    /// Only properties follow RDMA2_CONNPROP_MIDDLE, and none RDMA2_CONNPROP_FINAL (version-two-07, 6.3.3 and 6.3.4).
+    PropertiesOnce,
+    /// Nothing but its other messages follows the first of a continued call, and the counts of what remains are right
+    /// (version-two-07, 6.3.6).
+    Continued,
+    /// A Call chunk has position zero, and other Read chunks have not (version-two-07, 4.5.1 and 6.3.7).
+    CallChunk,
+    /// The handle that may be invalidated is zero or one of the header (version-two-07, 6.5).
+    InvalidHandle,
+    /// No segment is longer, and no header has more of them, than the server takes (version-two-07, 5.2.3 and 5.2.4).
+    Segments,
+    /// A message that cannot be used is answered with the error that the text names (version-two-07, 7).
+    Reported,
 }
 
 /// Findings about one rule.

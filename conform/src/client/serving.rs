@@ -2,17 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-use super::answer::{Answer, answer};
+use super::answer::{Answer, Place, answer};
 use super::arrival;
 use super::call::{Call, READ, READDIR, READDIRPLUS, WRITE};
-use super::case::{Act, Operation};
-use super::connection::{Connection, Over, Waiting};
-use super::nfs;
+use super::case::{Act, Operation, Parts};
+use super::connection::{Connection, Over};
+use super::nfs::{self, Results};
 use super::rules::Rule;
 use super::sizes::data_room;
+use super::stage::Report;
 use super::strays;
-use crate::wire::ddp;
+use super::waiting::Waiting;
+use super::wg::{self, Answers};
+use crate::dialect::Dialect;
 use crate::wire::v1::{self, Segment};
+use crate::wire::wg::{REPLY_EXTERNAL, htype};
+use crate::wire::{ddp, rpc};
 
 /// The credits that are granted without another act.
 const CREDITS: u32 = 8;
@@ -24,6 +29,18 @@ const FIRST: Duration = Duration::from_millis(60);
 const LATER: Duration = Duration::from_millis(15);
 /// The longest wait for more calls at once, of which there is one in a performance.
 const MORE: Duration = Duration::from_secs(3);
+/// SYSTEM_ERR: a client that takes the reply fails.
+const SYSTEM_ERR: u32 = 5;
+
+/// A reply as it is sent.
+struct Encoded {
+    /// The RDMA Writes before it.
+    places: Vec<Place>,
+    /// The messages.
+    messages: Vec<Vec<u8>>,
+    /// Whether it is longer than one message.
+    is_long: bool,
+}
 
 impl Connection<'_> {
     /// Answers calls until the connection ends.
@@ -38,6 +55,7 @@ impl Connection<'_> {
             if self.stage.has_ended() || self.peer.stream.has_failed() {
                 return Err(Over);
             }
+            self.settle()?;
             if self.waiting.is_empty() {
                 self.next(None)?;
                 continue;
@@ -55,7 +73,8 @@ impl Connection<'_> {
 
     /// Lets calls come before the next reply, where the case looks at how many do.
     fn hold(&mut self) -> Result<(), Over> {
-        let is_first = self.granted.is_none();
+        // In version-two-07, the properties are answered before.
+        let is_first = self.granted.is_none() && self.stage.dialect != Dialect::Wg;
         let (time, count) = match self.stage.act {
             Act::Honest | Act::Close if is_first => (FIRST, usize::MAX),
             Act::Honest | Act::Grant(_) if self.stage.shared().reading => (LATER, usize::MAX),
@@ -73,7 +92,12 @@ impl Connection<'_> {
 
     /// Performs a call and answers it.
     fn perform(&mut self, waiting: Waiting) -> Result<(), Over> {
-        let Waiting { header, behind, .. } = waiting;
+        let Waiting {
+            header,
+            behind,
+            handle,
+            ..
+        } = waiting;
         let payload = match header.procedure == v1::NOMSG {
             true => {
                 let message = header.reads.iter().filter(|(position, _)| *position == 0);
@@ -85,8 +109,7 @@ impl Connection<'_> {
         let xid = header.xid;
         let call = payload.and_then(|payload| Call::new(header, payload));
         let Some(call) = call else {
-            self.send(ddp::SEND, 0, &v1::error(xid, 1, &[v1::ERR_CHUNK]));
-            return Ok(());
+            return self.send(ddp::SEND, 0, &self.refusal(xid));
         };
         arrival::chunks(&mut self.stage.shared().findings, &call, self.thresholds);
         self.sent_again(&call);
@@ -98,14 +121,10 @@ impl Connection<'_> {
         if is_subject {
             self.before_data(&call)?;
         }
-        let data = match self.data(&call)? {
-            Some(data) => data,
-            None => {
-                self.send(ddp::SEND, 0, &v1::error(xid, 1, &[v1::ERR_CHUNK]));
-                return Ok(());
-            }
-        };
-        self.reply(&call, &data, is_subject)
+        match self.data(&call)? {
+            Some(data) => self.reply(&call, &data, handle, is_subject),
+            None => self.send(ddp::SEND, 0, &self.refusal(xid)),
+        }
     }
 
     /// Returns whether this is the call that the act is about.
@@ -134,9 +153,22 @@ impl Connection<'_> {
                 shared.acted = true;
                 shared.disturbed = Some(call.clone());
                 shared.findings.look(Rule::Discarded, true, String::new);
-                shared.exchange.message("sent", &message);
                 drop(shared);
-                self.peer.send(&message);
+                self.post(ddp::SEND, 0, &message)?;
+            }
+            Act::StrayWg(stray) => {
+                let mut shared = self.stage.shared();
+                shared.acted = true;
+                shared.disturbed = Some(call.clone());
+                shared.findings.look(Rule::Discarded, true, String::new);
+                let report = wg::report(stray, call.xid());
+                shared.report = report.map(|(xid, codes)| Report {
+                    xid,
+                    codes,
+                    came: false,
+                });
+                drop(shared);
+                self.post(ddp::SEND, 0, &wg::stray(stray, call.xid()))?;
             }
             act @ (Act::Close | Act::Reset) => {
                 let mut shared = self.stage.shared();
@@ -176,17 +208,17 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Answers a call.
-    fn reply(&mut self, call: &Call, data: &[u8], is_subject: bool) -> Result<(), Over> {
+    /// Answers a call, whose reply may invalidate `handle` in version-two-07.
+    fn reply(
+        &mut self,
+        call: &Call,
+        data: &[u8],
+        handle: u32,
+        is_subject: bool,
+    ) -> Result<(), Over> {
         let act = self.stage.act;
         if let (Act::Error(words), true) = (act, is_subject) {
-            let mut shared = self.stage.shared();
-            shared.acted = true;
-            shared.refused = Some(call.clone());
-            shared.findings.look(Rule::Ended, true, String::new);
-            drop(shared);
-            self.send(ddp::SEND, 0, &v1::error(call.xid(), 1, words));
-            return Ok(());
+            return self.refuse(call, words);
         }
         // Only a Write chunk says twice how long the data is.
         let half = act == Act::Half && call.is(READ) && data_room(call).is_some();
@@ -203,16 +235,25 @@ impl Connection<'_> {
             Act::Lower => FOUR,
             _ => CREDITS,
         };
-        let Answer { places, message } = answer(call, results, credits, self.thresholds.replies);
-        let is_long = procedure_of(&message) == Some(v1::NOMSG);
+        drop(shared);
+        let Encoded {
+            places,
+            mut messages,
+            is_long,
+        } = self.encoded(call, &results, credits);
         let is_again = is_subject && act == Act::Twice;
-        let handle = call
-            .handle()
-            .filter(|_| act == Act::Invalidate && self.invalidates);
+        let handle = match self.stage.dialect {
+            Dialect::Wg => Some(handle).filter(|it| *it != 0),
+            Dialect::One | Dialect::Two => call.handle().filter(|_| self.invalidates),
+        };
+        let handle = handle.filter(|_| act == Act::Invalidate);
+        let is_continued = matches!(act, Act::Continue(_)) && messages.len() > 1;
+        let mut shared = self.stage.shared();
         shared.acted |= is_again
             || half
             || status.is_some()
             || handle.is_some()
+            || is_continued
             || act == Act::Crowd && is_long;
         if is_again {
             shared.disturbed = Some(call.clone());
@@ -224,17 +265,84 @@ impl Connection<'_> {
             self.note(format!("RDMA Write: {} bytes to {stag:#x}", bytes.len()));
             self.peer.write(*stag, *offset, bytes);
         }
+        let last = messages.pop().unwrap_or_default();
+        self.before_last(call, messages)?;
         match handle {
-            Some(handle) => self.send(ddp::SEND_INVALIDATE, handle, &message),
-            None => self.send(ddp::SEND, 0, &message),
+            Some(handle) => self.send(ddp::SEND_INVALIDATE, handle, &last)?,
+            None => self.send(ddp::SEND, 0, &last)?,
         }
         self.granted = Some(credits);
         if is_again {
             self.note("once more".into());
-            self.peer.send(&message);
+            self.post(ddp::SEND, 0, &last)?;
         }
         if act == Act::ReadAgain && is_subject && self.outstanding == 0 {
             self.done_with = call.reduced().last().map(|(_, segment)| *segment);
+        }
+        Ok(())
+    }
+
+    /// Answers a call with an error.
+    fn refuse(&mut self, call: &Call, words: &[u32]) -> Result<(), Over> {
+        let is_wg = self.stage.dialect == Dialect::Wg;
+        let mut shared = self.stage.shared();
+        shared.acted = true;
+        shared.refused = Some(call.clone());
+        shared.refused_form = is_wg.then(|| wg::form(&call.header));
+        shared.findings.look(Rule::Ended, true, String::new);
+        drop(shared);
+        let error = match is_wg {
+            true => crate::wire::wg::error(call.xid(), words),
+            false => v1::error(call.xid(), 1, words),
+        };
+        self.send(ddp::SEND, 0, &error)
+    }
+
+    /// Returns the reply to a call.
+    fn encoded(&self, call: &Call, results: &Results, credits: u32) -> Encoded {
+        if self.stage.dialect == Dialect::Wg {
+            let inline = matches!(self.stage.act, Act::Continue(_)) && call.is(READ);
+            let answers = wg::answers(call, results, self.wg.longest(), inline);
+            let Answers { places, messages } = answers;
+            let is_external = messages.iter().any(|it| htype(it) == Some(REPLY_EXTERNAL));
+            return Encoded {
+                places,
+                is_long: is_external || messages.len() > 1,
+                messages,
+            };
+        }
+        let Answer { places, message } = answer(call, results, credits, self.thresholds.replies);
+        Encoded {
+            places,
+            is_long: procedure_of(&message) == Some(v1::NOMSG),
+            messages: vec![message],
+        }
+    }
+
+    /// Sends the messages of a reply before its last one.
+    fn before_last(&mut self, call: &Call, messages: Vec<Vec<u8>>) -> Result<(), Over> {
+        let parts = match self.stage.act {
+            Act::Continue(parts) => parts,
+            _ => Parts::Plain,
+        };
+        for (at, mut message) in messages.into_iter().enumerate() {
+            if parts == Parts::Miscounted
+                && at == 0
+                && let Some(octet) = message.get_mut(19)
+            {
+                // The last octet of `rdma_remaining`.
+                *octet ^= 4;
+            }
+            self.post(ddp::SEND, 0, &message)?;
+            match parts {
+                Parts::Granting => self.grant()?,
+                Parts::Interrupted if at == 0 => {
+                    let xid = !call.xid();
+                    let other = rpc::accepted(xid, SYSTEM_ERR, &[]);
+                    self.post(ddp::SEND, 0, &crate::wire::wg::reply(xid, &other))?;
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -245,7 +353,8 @@ impl Connection<'_> {
         let shared = &mut *shared;
         let xid = call.xid();
         let is_again = |before: &Option<Call>| before.as_ref().is_some_and(|it| call.is_again(it));
-        if is_again(&shared.refused) {
+        // In version-two-07, only the same form of it must not come again.
+        if self.stage.dialect != Dialect::Wg && is_again(&shared.refused) {
             let text =
                 || format!("the call with XID {xid:#x}, which RDMA_ERROR answered, comes again");
             shared.findings.look(Rule::Ended, false, text);

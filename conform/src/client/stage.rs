@@ -9,8 +9,20 @@ use super::case::{Act, Operation};
 use super::export::Export;
 use super::rules::Findings;
 use super::under_test::Progress;
+use crate::dialect::Dialect;
 use crate::exchange::Exchange;
 use crate::watch::Watcher;
+use crate::wire::v1::Header;
+
+/// An error that a client must report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Report {
+    pub(super) xid: u32,
+    /// The codes that it may have.
+    pub(super) codes: &'static [u32],
+    /// Whether it was.
+    pub(super) came: bool,
+}
 
 /// State that connections share.
 #[derive(Debug)]
@@ -22,12 +34,21 @@ pub(super) struct Shared {
     pub(super) acted: bool,
     /// The call that was not answered, and the number of its connection.
     pub(super) lost: Option<(usize, Call)>,
-    /// The call that was answered by RDMA_ERROR.
+    /// The call that was answered by an error.
     pub(super) refused: Option<Call>,
+    /// The form of that call in version-two-07, in which it must not come again. Others may be tried.
+    pub(super) refused_form: Option<Header>,
+    /// The error that the client must report.
+    pub(super) report: Option<Report>,
     /// The call that was waiting while another message came.
     pub(super) disturbed: Option<Call>,
-    /// Whether a message of another version was refused, and none of version 1 has come since, on whatever connection.
+    /// Whether a message of another version was refused, and none of the server's version has come since, on whatever
+    /// connection.
     pub(super) other_version: bool,
+    /// Whether a message of the server's version has come.
+    pub(super) spoken: bool,
+    /// The version of the first message. The outer `None` stands for no message.
+    pub(super) first: Option<Option<Dialect>>,
     /// Whether a READ has come.
     pub(super) reading: bool,
     /// Whether the server has waited for more calls at once.
@@ -48,6 +69,7 @@ impl Shared {
 /// State that all connections of a performance share.
 #[derive(Debug)]
 pub(super) struct Stage {
+    pub(super) dialect: Dialect,
     pub(super) operation: Operation,
     pub(super) act: Act,
     pub(super) patience: Duration,
@@ -62,12 +84,14 @@ pub(super) struct Stage {
 
 impl Stage {
     pub(super) fn new(
+        dialect: Dialect,
         operation: Operation,
         act: Act,
         patience: Duration,
         watcher: Option<Watcher>,
     ) -> Self {
         Self {
+            dialect,
             operation,
             act,
             patience,
@@ -79,8 +103,12 @@ impl Stage {
                 acted: false,
                 lost: None,
                 refused: None,
+                refused_form: None,
+                report: None,
                 disturbed: None,
                 other_version: false,
+                spoken: false,
+                first: None,
                 reading: false,
                 has_waited: false,
                 answered: false,

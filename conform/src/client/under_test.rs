@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::case::Operation;
+use crate::dialect::Dialect;
 
 /// Progress of a client, as the server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Progress {
 
 /// Something that a client has to do.
 pub struct Task<'a> {
+    /// The version that the server speaks.
+    pub dialect: Dialect,
     /// The operation.
     pub operation: Operation,
     /// The address that the server listens on.
@@ -48,6 +51,10 @@ pub enum Ended {
 
 /// A client under test.
 pub trait Client {
+    /// Returns whether the client is told the version that it has to speak. The version of one that is not is that of
+    /// its first message.
+    fn is_told(&self) -> bool;
+
     /// Performs an operation, and returns when it has ended. All connections should have ended as well.
     fn perform(&mut self, task: &Task<'_>) -> Ended;
 }

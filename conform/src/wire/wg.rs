@@ -200,6 +200,13 @@ pub fn success(xid: u32, results: &[u32]) -> Vec<u32> {
 /// inline threshold.
 #[must_use]
 pub fn reply_parts(header: &Header, payload: &[u8]) -> Vec<Vec<u8>> {
+    reply_within(header, payload, INLINE)
+}
+
+/// Encodes a reply of version 1 as a message of this version, in one or more parts of at most `most` bytes. There are
+/// none if the header is too long for that.
+#[must_use]
+pub fn reply_within(header: &Header, payload: &[u8], most: usize) -> Vec<Vec<u8>> {
     let mut fields = Xdr::new();
     for chunk in &header.writes {
         fields = put_chunk(fields.word(1), chunk);
@@ -211,14 +218,24 @@ pub fn reply_parts(header: &Header, payload: &[u8]) -> Vec<Vec<u8>> {
             None => fields.word(0),
         };
         let message = message(header.xid, REPLY_EXTERNAL, &[], &fields.done());
-        return vec![message];
+        return if message.len() <= most {
+            vec![message]
+        } else {
+            Vec::new()
+        };
     }
     let fields = fields.done();
-    let last = INLINE - PREFIX - fields.len();
+    // A part has a word of its payload at least.
+    let Some(last) = most
+        .checked_sub(PREFIX + fields.len())
+        .filter(|last| *last >= 8)
+    else {
+        return Vec::new();
+    };
     let mut parts = Vec::new();
     let mut rest = payload;
     while rest.len() > last {
-        let len = (INLINE - PREFIX - 4).min((rest.len() - 4) & !3);
+        let len = (most - PREFIX - 4).min(rest.len() - 4) & !3;
         let (now, later) = rest.split_at(len);
         parts.push(message(
             header.xid,

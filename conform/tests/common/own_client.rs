@@ -22,6 +22,7 @@ use rpc_transport::rdma::{Choice, RdmaClient, RdmaClientOptions, Version};
 use rpc_transport::{Client as RpcClient, ClientOptions, ClientTransport, Retry, Runtime};
 use rpcrdma_conform::client::case::Operation;
 use rpcrdma_conform::client::under_test::{Client, Ended, Task};
+use rpcrdma_conform::dialect::Dialect;
 
 const EXPORT: &[u8] = b"/conform";
 const MIB: usize = 1 << 20;
@@ -31,7 +32,7 @@ const PIECE: u32 = 8192;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Something between the client and the judge: takes the judge's address, and returns the one to connect to.
-pub type Between = Box<dyn FnMut(SocketAddr) -> SocketAddr>;
+pub type Between = Box<dyn FnMut(SocketAddr) -> SocketAddr + Send>;
 
 /// The client.
 pub struct Own {
@@ -42,6 +43,10 @@ pub struct Own {
     piece: u32,
     /// Whether a READ that returns less than it asks for is taken for the end of the file.
     stops_short: bool,
+    /// The versions to be used, whatever the client is told.
+    fixed: Option<Choice>,
+    /// Whether a message in several Sends is estimated so high that chunks are cheaper, in version-two-07.
+    chunks: bool,
 }
 
 impl Own {
@@ -52,6 +57,8 @@ impl Own {
             timeout: TIMEOUT,
             piece: PIECE,
             stops_short: false,
+            fixed: None,
+            chunks: false,
         }
     }
 
@@ -62,6 +69,8 @@ impl Own {
             timeout: TIMEOUT,
             piece: PIECE,
             stops_short: false,
+            fixed: None,
+            chunks: false,
         }
     }
 
@@ -78,20 +87,48 @@ impl Own {
         }
     }
 
+    /// Sets the versions to be used, whatever the client is told.
+    pub fn speaking(self, fixed: Choice) -> Self {
+        let fixed = Some(fixed);
+        Self { fixed, ..self }
+    }
+
+    /// Makes the client use chunks where it would continue calls and replies.
+    pub fn preferring_chunks(self) -> Self {
+        let chunks = true;
+        Self { chunks, ..self }
+    }
+
     /// Sets how long the client waits for a reply.
     pub fn waiting(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 }
 
+/// Returns the product's name of a version.
+fn version(dialect: Dialect) -> Version {
+    match dialect {
+        Dialect::One => Version::ONE,
+        Dialect::Two => Version::TWO,
+        Dialect::Wg => Version::TWO_WG,
+    }
+}
+
 impl Client for Own {
+    fn is_told(&self) -> bool {
+        self.fixed.is_none()
+    }
+
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         let address = (self.between)(task.address);
         let (piece, stops_short) = (self.piece, self.stops_short);
         let runtime = Runtime::new().unwrap();
         let device = Iwarp::new(Options::default(), Pool::new(8 * MIB)).unwrap();
         let mut options = RdmaClientOptions::new(rpcrdma_protocols::base());
-        options.version = Choice::Only(Version::ONE);
+        options.version = self.fixed.unwrap_or(Choice::Only(version(task.dialect)));
+        if self.chunks {
+            options.common.costs.group = Duration::from_millis(10);
+        }
         let port = RdmaClient::new(Box::new(device), options);
         let port: Rc<RefCell<dyn ClientTransport>> = Rc::new(RefCell::new(port));
         let options = ClientOptions {

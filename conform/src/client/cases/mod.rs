@@ -3,14 +3,22 @@
 mod calls;
 mod replies;
 mod setup;
+mod two;
+mod wg;
 
 use super::case::{Act, Case, Operation, Outcome};
 use super::rules::Rule;
 use crate::case::Level;
+use crate::dialect::Dialect;
 
-/// Returns all cases. Those of a plain server come first: cases with other acts need them.
+/// Returns all cases. Of each version, those of a plain server come first: cases with other acts need them.
 #[must_use]
 pub fn all() -> Vec<Case> {
+    [of_one(), wg::cases(), two::cases(&of_one())].concat()
+}
+
+/// Returns the cases of version 1.
+fn of_one() -> Vec<Case> {
     [calls::cases(), setup::cases(), replies::cases()].concat()
 }
 
@@ -24,6 +32,7 @@ fn sends(
     rules: &'static [Rule],
 ) -> Case {
     Case {
+        dialect: Dialect::One,
         section,
         number,
         level: Level::Must,
@@ -37,6 +46,11 @@ fn sends(
 }
 
 impl Case {
+    /// Sets the version.
+    fn speaking(self, dialect: Dialect) -> Self {
+        Self { dialect, ..self }
+    }
+
     /// Sets what the server does, and makes the client's operation succeed nevertheless.
     fn while_server(self, act: Act) -> Self {
         Self {
@@ -94,14 +108,19 @@ mod tests {
                 case.address()
             );
         }
-        assert!(all().len() >= 50, "{}", all().len());
+        for dialect in Dialect::ALL {
+            let count = all().iter().filter(|it| it.dialect == dialect).count();
+            assert!(count >= 40, "{dialect}: {count}");
+        }
     }
 
     #[test]
     fn every_operation_has_one_plain_case_before_all_others_of_it() {
-        for operation in Operation::ALL {
-            let cases: Vec<Case> = all();
-            let of = cases.iter().filter(|it| it.operation == operation);
+        let cases: Vec<Case> = all();
+        let keys = Dialect::ALL.map(|dialect| Operation::ALL.map(|it| (dialect, it)));
+        for (dialect, operation) in keys.concat() {
+            let is_of = |it: &&Case| (it.dialect, it.operation) == (dialect, operation);
+            let of = cases.iter().filter(is_of);
             let is_plain = |it: &&Case| it.act == Act::Honest && it.outcome.is_some();
             assert_eq!(of.clone().filter(is_plain).count(), 1, "{operation}");
             let first = of.clone().find(|it| it.outcome.is_some());

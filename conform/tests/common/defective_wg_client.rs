@@ -1,0 +1,237 @@
+//! Defects of clients of version-two-07, planted between this project's client and the judge.
+//!
+//! The relay passes FPDUs without CRC and changes the messages of some. It adds and removes none, as Sends are numbered.
+
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "helpers of tests, which clippy takes for none"
+)]
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use rpcrdma_conform::wire::v1::{Header, Segment};
+use rpcrdma_conform::wire::wg::{self, Arrived};
+use rpcrdma_conform::wire::{mpa, v2};
+
+/// The credits that a client takes which does not look at the limit.
+const MANY: u32 = 64;
+/// The place of `count`, `eof` and the length of the data in the reply to a READ.
+const COUNT: usize = 24 + 4 + 88;
+/// A handle that the client has not.
+const NO_HANDLE: u32 = 0x0bad_0bad;
+/// `rdma_which` of the sizes of messages sent and received, and of the longest segment.
+const SBSIZ: u32 = 1;
+const RBSIZ: u32 = 2;
+const RSSIZ: u32 = 3;
+
+/// A defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// Sends more messages than the server has receives for.
+    IgnoresCredits,
+    /// Tells credits beyond the bound.
+    HighCredit,
+    /// The XIDs of headers are not those of the calls.
+    OtherXid,
+    /// The values of a property are too short.
+    ShortProperty,
+    /// The last properties say that others follow.
+    NoFinal,
+    /// Does not look at the size of the server's receives.
+    IgnoresReceives,
+    /// Does not look at the longest segment of the server.
+    IgnoresSegments,
+    /// Applies properties of a message that it refuses.
+    AppliesRefused,
+    /// The handle to be invalidated is not in the header.
+    OtherHandle,
+    /// Offers room for round-up in Write chunks.
+    PaddedWriteChunk,
+    /// Takes a Write chunk for full, whatever length is returned.
+    IgnoresLengths,
+    /// Read chunks have positions that are no multiple of four.
+    UnalignedPosition,
+    /// Read chunks have the position after that of the data.
+    WrongPosition,
+    /// Does not report what it cannot use.
+    Silent,
+}
+
+/// Starts a relay to `judge` with this defect, and returns its address. It lives as long as the process.
+pub fn start(judge: SocketAddr, defect: Defect) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let Ok(judge) = TcpStream::connect(judge) else {
+                return;
+            };
+            let relay = Relay {
+                defect,
+                calls: Arc::default(),
+            };
+            let other = [&client, &judge].map(|it| it.try_clone().unwrap());
+            let [from_client, from_judge] = other;
+            for (from, to, is_call) in [(from_client, judge, true), (from_judge, client, false)] {
+                to.set_nodelay(true).unwrap();
+                let relay = relay.clone();
+                std::thread::spawn(move || {
+                    // An error is the end of one of the two connections, and ends the other one.
+                    drop(relay.pass(&from, &to, is_call));
+                    for stream in [from, to] {
+                        drop(stream.shutdown(Shutdown::Both));
+                    }
+                });
+            }
+        }
+    });
+    address
+}
+
+/// One connection.
+#[derive(Clone)]
+struct Relay {
+    defect: Defect,
+    /// The Write chunks of calls by their XIDs.
+    calls: Arc<Mutex<HashMap<u32, Vec<Vec<Segment>>>>>,
+}
+
+impl Relay {
+    fn pass(&self, mut from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
+        const UNTAGGED: usize = 18;
+        let mut frame = [0; 20];
+        from.read_exact(&mut frame)?;
+        let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
+        from.read_exact(&mut private)?;
+        to.write_all(&[&frame[..], &private].concat())?;
+        loop {
+            let mut length = [0; 2];
+            from.read_exact(&mut length)?;
+            let length = usize::from(u16::from_be_bytes(length));
+            let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
+            from.read_exact(&mut ulpdu)?;
+            ulpdu.truncate(length);
+            let is_send = ulpdu[0] & 0x80 == 0 && matches!(ulpdu[1] & 0x0f, 3 | 4);
+            if is_send && ulpdu.len() >= UNTAGGED + wg::PREFIX {
+                let message = ulpdu.split_off(UNTAGGED);
+                ulpdu.extend(match is_call {
+                    true => self.of_client(message),
+                    false => self.of_server(message),
+                });
+            }
+            to.write_all(&mpa::fpdu(&ulpdu, false))?;
+        }
+    }
+
+    fn of_client(&self, message: Vec<u8>) -> Vec<u8> {
+        let credit = wg::credit(&message).unwrap();
+        let changed = match wg::parse_call(&message) {
+            Some(Arrived::Last(handle, header, payload)) => {
+                let writes = header.writes.clone();
+                self.calls.lock().unwrap().insert(header.xid, writes);
+                self.call(handle, header, &payload)
+            }
+            _ => match (wg::htype(&message), self.defect) {
+                (Some(wg::CONNPROP_FINAL), Defect::ShortProperty) => {
+                    let value = |which, value: &[u8]| match which {
+                        SBSIZ => value[2..].to_vec(),
+                        _ => value.to_vec(),
+                    };
+                    properties(&message, value)
+                }
+                (Some(wg::CONNPROP_FINAL), Defect::NoFinal) => {
+                    let mut message = message;
+                    message[12..16].copy_from_slice(&wg::CONNPROP_MIDDLE.to_be_bytes());
+                    message
+                }
+                (Some(wg::CALL_MIDDLE), Defect::OtherXid) => {
+                    let mut message = message;
+                    message[0] ^= 0x55;
+                    message
+                }
+                (Some(wg::ERROR), Defect::Silent) => wg::grant(credit),
+                _ => message,
+            },
+        };
+        let high = match self.defect {
+            Defect::HighCredit => 1 << 31,
+            _ => 0,
+        };
+        wg::with_credit(changed, credit | high)
+    }
+
+    fn call(&self, mut handle: u32, mut header: Header, payload: &[u8]) -> Vec<u8> {
+        match self.defect {
+            Defect::OtherXid => header.xid ^= 0x5500_0000,
+            Defect::OtherHandle => handle = NO_HANDLE,
+            Defect::PaddedWriteChunk => {
+                for last in header.writes.iter_mut().filter_map(|it| it.last_mut()) {
+                    last.length += 4;
+                }
+            }
+            Defect::UnalignedPosition => header.reads.iter_mut().for_each(|it| it.0 += 1),
+            Defect::WrongPosition => header.reads.iter_mut().for_each(|it| it.0 += 4),
+            _ => {}
+        }
+        wg::call_with(&header, handle, payload)
+    }
+
+    fn of_server(&self, message: Vec<u8>) -> Vec<u8> {
+        let credit = wg::credit(&message).unwrap();
+        let is_last = wg::htype(&message) == Some(wg::CONNPROP_FINAL);
+        let changed = match (self.defect, wg::parse_reply(&message)) {
+            (Defect::IgnoresCredits, _) => return wg::with_credit(message, credit + MANY),
+            (Defect::IgnoresReceives, _) if is_last => properties(&message, longer(RBSIZ)),
+            (Defect::IgnoresSegments, _) if is_last => properties(&message, longer(RSSIZ)),
+            // A value that is cut becomes an empty one, which is valid.
+            (Defect::AppliesRefused, _) if is_last => {
+                properties(&message, |_, value| match value {
+                    [_, _, _, _] => value.to_vec(),
+                    _ => Vec::new(),
+                })
+            }
+            (Defect::IgnoresLengths, Some((mut header, mut payload)))
+                if !header.writes.is_empty() && payload.len() > COUNT =>
+            {
+                let calls = self.calls.lock().unwrap();
+                header.writes = calls[&header.xid].clone();
+                let offered: u32 = header.writes[0].iter().map(|it| it.length).sum();
+                for at in [COUNT, COUNT + 8] {
+                    payload[at..at + 4].copy_from_slice(&offered.to_be_bytes());
+                }
+                wg::reply_parts(&header, &payload).remove(0)
+            }
+            _ => message,
+        };
+        wg::with_credit(changed, credit)
+    }
+}
+
+/// Returns a function that makes the values of one property 1 MiB.
+fn longer(of: u32) -> impl Fn(u32, &[u8]) -> Vec<u8> {
+    move |which, value| match which == of {
+        true => v2::bytes(&[1 << 20]),
+        false => value.to_vec(),
+    }
+}
+
+/// Returns a message of properties with other values.
+fn properties(message: &[u8], value: impl Fn(u32, &[u8]) -> Vec<u8>) -> Vec<u8> {
+    let Some(properties) = wg::parse_properties(message) else {
+        return message.to_vec();
+    };
+    let mut out = message[..wg::PREFIX].to_vec();
+    out.extend((properties.len() as u32).to_be_bytes());
+    for (which, old) in properties {
+        let new = value(which, &old);
+        let padding = new.len().wrapping_neg() % 4;
+        out.extend(v2::bytes(&[which, new.len() as u32]));
+        out.extend(new);
+        out.extend(vec![0; padding]);
+    }
+    out
+}
