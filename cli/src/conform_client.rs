@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nfs_copy::Interrupt;
 use rpcrdma_conform::client::case::Operation;
 use rpcrdma_conform::client::under_test::{Client, Ended, Task};
+use rpcrdma_conform::dialect::Dialect;
 use rpcrdma_setup::{Context, Failure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -22,6 +23,8 @@ use crate::output;
 
 /// The command line that stands for this program's own client.
 const OWN: &str = "own";
+/// The placeholder for the version of RPC-over-RDMA.
+const VERSION: &str = "{version}";
 /// The exit status of this program when it panics.
 const PANICKED: i32 = 101;
 /// The most bytes of a command's output that are kept.
@@ -48,7 +51,7 @@ pub(crate) struct UnderTest {
     away: Duration,
     interrupt: Interrupt,
     /// The operations that were explained, for somebody who performs them by hand.
-    explained: HashMap<Operation, u32>,
+    explained: HashMap<(Dialect, Operation), u32>,
 }
 
 impl UnderTest {
@@ -76,30 +79,29 @@ impl UnderTest {
     }
 
     /// Returns the command for an operation, its placeholders replaced.
-    fn command(&self, operation: Operation, file: &Path) -> Option<Command> {
-        let is_for = |it: &&Run| it.operation.is_none_or(|its| its == operation);
+    fn command(&self, task: &Task<'_>, file: &Path) -> Option<Command> {
+        let is_for = |it: &&Run| it.operation.is_none_or(|its| its == task.operation);
         let run = self.runs.iter().rev().find(is_for)?;
         if run.command == OWN {
             let mut command = Command::new(std::env::current_exe().ok()?);
-            command.args(own_words(operation, self.address, file));
+            command.args(own_words(task, self.address, file));
             return Some(command);
         }
         let mut command = Command::new("sh");
-        command
-            .arg("-c")
-            .arg(self.filled(&run.command, operation, file));
+        command.arg("-c").arg(self.filled(&run.command, task, file));
         Some(command)
     }
 
     /// Returns a text with its placeholders replaced.
-    fn filled(&self, text: &str, operation: Operation, file: &Path) -> String {
+    fn filled(&self, text: &str, task: &Task<'_>, file: &Path) -> String {
         let ip = self.address.ip();
         [
             ("{address}", self.address.to_string()),
             ("{host}", ip.to_string()),
             ("{port}", self.address.port().to_string()),
             ("{mountport}", self.mount_port.to_string()),
-            ("{operation}", operation.to_string()),
+            ("{operation}", task.operation.to_string()),
+            (VERSION, task.dialect.option().to_owned()),
             ("{file}", file.display().to_string()),
         ]
         .into_iter()
@@ -124,16 +126,16 @@ impl UnderTest {
     /// Says what to do, and waits until it was done.
     fn by_hand(&mut self, task: &Task<'_>, file: &Path) -> Ended {
         let operation = task.operation;
-        let times = self.explained.entry(operation).or_default();
+        let times = self.explained.entry((task.dialect, operation)).or_default();
         *times += 1;
         let number = *times;
-        let own: Vec<String> = own_words(operation, self.address, file);
+        let own: Vec<String> = own_words(task, self.address, file);
         output::tell(format_args!(
             "{operation}, number {number}: rpcrdma {}",
             own.join(" ")
         ));
-        if number == 1 {
-            let text = self.filled(&by_kernel(operation), operation, file);
+        if number == 1 && task.dialect == Dialect::One {
+            let text = self.filled(&by_kernel(operation), task, file);
             output::tell(format_args!("  or, on Linux: {text}"));
         }
         let mut since = Instant::now();
@@ -208,6 +210,11 @@ impl UnderTest {
 }
 
 impl Client for UnderTest {
+    fn is_told(&self) -> bool {
+        let is_told = |it: &Run| it.command == OWN || it.command.contains(VERSION);
+        self.runs.iter().any(is_told)
+    }
+
     fn perform(&mut self, task: &Task<'_>) -> Ended {
         if self.interrupt.is_set() {
             return Ended::Unknown;
@@ -219,7 +226,7 @@ impl Client for UnderTest {
         if self.runs.is_empty() {
             return self.by_hand(task, &file);
         }
-        match self.command(task.operation, &file) {
+        match self.command(task, &file) {
             Some(command) => self.run(command),
             None => Ended::Unable(format!("no --run has a command for {}", task.operation)),
         }
@@ -246,15 +253,19 @@ fn reached(address: SocketAddr) -> SocketAddr {
 }
 
 /// Returns the arguments of this program for an operation.
-fn own_words(operation: Operation, address: SocketAddr, file: &Path) -> Vec<String> {
+fn own_words(task: &Task<'_>, address: SocketAddr, file: &Path) -> Vec<String> {
     let url = |path: &str| format!("nfs://{address}/conform/{path}");
-    let of_operation = match operation {
+    let of_operation = match task.operation {
         Operation::Ping => vec!["ping".into(), "--count=2".into(), address.to_string()],
         Operation::Read => vec!["cat".into(), url("file")],
         Operation::Write => vec!["put".into(), file.display().to_string(), url("new")],
         Operation::List => vec!["ls".into(), url("folder")],
     };
-    let options = ["-o".into(), "rpcrdma=1,soft,timeo=200,retrans=1".into()];
+    let version = task.dialect.option();
+    let options = [
+        "-o".into(),
+        format!("rpcrdma={version},soft,timeo=200,retrans=1"),
+    ];
     [of_operation, options.to_vec()].concat()
 }
 
@@ -361,6 +372,7 @@ mod tests {
             let mut client = client();
             client.away = away;
             let task = Task {
+                dialect: Dialect::One,
                 operation: Operation::Write,
                 address: client.address,
                 closes,

@@ -22,7 +22,7 @@ use crate::output;
 /// Returns the cases of a selection.
 pub(crate) fn selected(selection: &Selection) -> impl Iterator<Item = Case> {
     let cases = cases::all().into_iter();
-    cases.filter(|case| selection.names(&case.address(), "rpcrdma1"))
+    cases.filter(|case| selection.names(&case.address(), case.dialect.group()))
 }
 
 /// Prints the cases.

@@ -66,6 +66,60 @@ fn our_client_passes_by_each_operation() {
 }
 
 #[test]
+fn our_client_is_told_each_version() {
+    if !is_iwarp() {
+        return;
+    }
+    let options = [
+        "--strict",
+        "--run",
+        "own",
+        "--only",
+        "rpcrdma2-07/6.6",
+        "--only",
+        "rpcrdma2-07/5.2.2",
+        "--only",
+        "rpcrdma2-07/5.2.6",
+        "--only",
+        "rpcrdma2-01/rfc8166-4.3",
+    ];
+    let done = run([&LISTEN[..], &options].concat()).ok();
+    let summary = done.stdout.lines().last().unwrap();
+    assert!(summary.contains(" cases passed, 0 deviations"), "{summary}");
+    let lines = |of: &str| done.stdout.lines().filter(|it| it.starts_with(of)).count();
+    assert!(lines("ok      rpcrdma2-07/") >= 7, "{done:?}");
+    assert!(lines("ok      rpcrdma2-01/") >= 4, "{done:?}");
+    assert_eq!(lines("n/a"), 0, "{done:?}");
+}
+
+#[test]
+fn the_first_message_of_a_client_tells_its_version() {
+    if !is_iwarp() {
+        return;
+    }
+    let built = env!("CARGO_BIN_EXE_rpcrdma");
+    let ping = |version: &str| {
+        let command = format!("ping={built} ping -o rpcrdma={version} --count=1 {{address}}");
+        let options = [
+            "--run",
+            &command,
+            "--only",
+            "rfc8166/3.5.1",
+            "--only",
+            "rpcrdma2-07/6.6.1/1001",
+            "--only",
+            "rpcrdma2-01/rfc8166-3.5.1",
+        ];
+        let done = run([&LISTEN[..], &options].concat()).ok();
+        let results = done.stdout.lines().map(|line| &line[..3]);
+        results.take(3).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(ping("1"), "ok  n/a n/a");
+    assert_eq!(ping("2wg"), "n/a ok  n/a");
+    assert_eq!(ping("{version}"), "ok  ok  ok ");
+}
+
+#[test]
 fn wrong_output_of_the_client_is_a_deviation() {
     if !is_iwarp() {
         return;

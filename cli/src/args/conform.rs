@@ -23,10 +23,11 @@ removed at the end. A case whose rule a simpler one found broken already is skip
 Cases can be written without programming, in files (--cases, docs/conform-cases.md), or made of a
 capture (--from), and edited.
 
-With --listen, it is a server that judges clients of version 1: it grants one credit, returns less
-than was asked for, sends errors and stray messages, closes connections, and looks at all that the
-client sends. --run gives the commands that use the client. The client is started once for each
-combination of operation and server behaviour; cases that share both share one run.
+With --listen, it is a server that judges clients, in version 1 and in both versions 2: it grants
+one credit, returns less than was asked for, sends errors and stray messages, closes connections,
+and looks at all that the client sends. --run gives the commands that use the client. The client is
+started once for each combination of version, operation and server behaviour; cases that share these
+share one run. Cases of a version that the client does not speak are not applicable.
 
 Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could not be tested.
 
@@ -42,8 +43,7 @@ pub(crate) struct ConformArgs {
     #[arg(value_name = "URL", required_unless_present_any = ["list", "listen", "from"])]
     pub(crate) url: Option<String>,
 
-    /// Judge clients that connect to this address, of version 1 (docs/conform-clients.md). Port 0 takes a
-    /// free one
+    /// Judge clients that connect to this address (docs/conform-clients.md). Port 0 takes a free one
     #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["url", "hostile", "options"])]
     pub(crate) listen: Option<SocketAddr>,
 
@@ -51,10 +51,11 @@ pub(crate) struct ConformArgs {
     /// given several times; without an operation, the command is for all. `own` stands for this program's own
     /// client
     ///
-    /// In the command, {address} stands for ADDR:PORT, {host} and {port} for its parts, {mountport} for the
-    /// port of MOUNT over TCP, {operation} for the operation, and {file} for the local file that `write`
-    /// copies. `read` may write the file to standard output, and `list` the names: both are compared, unless
-    /// there is no output. Without --run, what to do is printed, and the client is started by hand.
+    /// In the command, {address} stands for ADDR:PORT, {host} and {port} for its parts, {mountport} for the port
+    /// of MOUNT over TCP, {operation} for the operation, {version} for the version to speak (1, 2wg or 2), and
+    /// {file} for the local file that `write` copies. `read` may write the file to standard output, and `list`
+    /// the names: both are compared, unless there is no output. Without --run, what to do is printed, and the
+    /// client is started by hand.
     #[arg(long, value_name = "[OPERATION=]COMMAND", requires = "listen")]
     pub(crate) run: Vec<Run>,
 

@@ -113,7 +113,7 @@ impl<'a> Connection<'a> {
             shared.exchange.text(format!("connection {}", number + 1));
             arrival::private_data(&mut shared.findings, &frame.private);
             matches!(stage.act, Act::Close | Act::Reset) && shared.acted
-        }
+        };
         let thresholds = match stage.dialect {
             Dialect::One => arrival::thresholds(&frame.private, private),
             // Without the direction, which messages of version 1 have not.
