@@ -115,6 +115,7 @@ fn our_client_passes_every_case_of_version_two_07() {
         "rpcrdma2-07/4.5.3/1001",
         "rpcrdma2-07/5.2.3/1001",
         "rpcrdma2-07/5.2.4/1001",
+        "rpcrdma2-07/4.5.2.1/1001",
         "rpcrdma2-07/6.5/1002",
         "rpcrdma2-07/6.5/1003",
         "rpcrdma2-07/11.1.3/1001",

@@ -155,10 +155,10 @@ impl Performances<'_> {
 fn unspoken(case: &Case, why: String) -> Entry {
     Entry {
         address: case.address(),
-        section: case.section,
+        section: case.section.into(),
         level: case.level,
         sends: sentence(case),
-        expects: case.expects,
+        expects: case.expects.into(),
         verdict: Verdict::NotApplicable(why),
         seconds: 0.0,
         exchange: Vec::new(),

@@ -170,7 +170,7 @@ impl Relay {
             Defect::OtherHandle => handle = NO_HANDLE,
             Defect::PaddedWriteChunk => {
                 for last in header.writes.iter_mut().filter_map(|it| it.last_mut()) {
-                    last.length += 4;
+                    last.length = last.length.next_multiple_of(4);
                 }
             }
             Defect::UnalignedPosition => header.reads.iter_mut().for_each(|it| it.0 += 1),
