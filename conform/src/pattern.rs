@@ -8,7 +8,7 @@ use crate::fields::{Leaf, decode};
 use crate::vocabulary::{HeaderType, Vocabulary};
 use crate::wire::{Reader, v1};
 
-/// What a field must be.
+/// A condition on a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A number in this range.
@@ -19,7 +19,7 @@ pub enum Wanted {
     None,
 }
 
-/// What follows a header.
+/// The bytes behind a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// The first bytes.
@@ -37,7 +37,7 @@ pub struct Pattern {
     pub header: HeaderType,
     /// The whole names of places, with what must be there.
     pub fields: Vec<(String, Wanted)>,
-    /// What must follow the header. `None` compares nothing.
+    /// The bytes that must follow the header. `None` compares nothing.
     pub payload: Option<Payload>,
 }
 

@@ -368,7 +368,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// As [`Play::expect`], but the message must come within this time.
+    /// Waits like [`Play::expect`], but no longer than this time.
     fn expect_within(&mut self, time: Duration, allowed: &[Expect]) -> Result<(), Failed> {
         let patience = self.server.patience;
         self.peer()?.stream.set_patience(time);

@@ -150,7 +150,7 @@ impl Cached {
                 return Learnt::Older;
             }
             let same = Version::from(&attributes) == self.version();
-            // Expired ones may be from before a modification. The same once more are no newer.
+            // Expired ones may be from before a modification. The same attributes once more are no newer.
             if attributes.ctime == self.attributes.ctime && (!same || self.is_expired()) {
                 self.expire();
                 return Learnt::Older;

@@ -20,9 +20,9 @@ use crate::summary::Summary;
 struct Connection {
     end: End,
     track: FileTrack,
-    /// Of calls of this end, and of those in the reverse direction: what the numbers of their arrows begin with.
+    /// Seeds of the numbers of arrows: for calls of this end, and for those in the reverse direction.
     flows: [u64; 2],
-    /// The same calls: lanes, in which calls do not overlap, with the end of the last call.
+    /// Lanes of these two kinds of calls, which do not overlap within one: the track, and the end of the last call.
     lanes: [Vec<(FileTrack, u64)>; 2],
     /// The counters of credits in use and granted, with their last values, once there are any.
     credits: Option<[(FileTrack, Option<u32>); 2]>,

@@ -84,7 +84,7 @@ pub(super) fn placed_reply(call: &Call, results: &Results, long: bool) -> Option
     })
 }
 
-/// Returns chunks as they are returned if nothing is in them.
+/// Returns the chunks as a reply without data in them has them: each segment of length zero.
 pub(super) fn unused(chunks: &[Vec<Segment>]) -> Vec<Vec<Segment>> {
     chunks.iter().map(|chunk| empty(chunk)).collect()
 }

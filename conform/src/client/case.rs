@@ -103,7 +103,7 @@ pub enum Parts {
     Granting,
     /// The first with a wrong count of what remains.
     Miscounted,
-    /// A reply to no call after the first.
+    /// All, with a reply to no call after the first message.
     Interrupted,
 }
 

@@ -59,7 +59,7 @@ impl Connection<'_> {
             (None, Some(end)) if end.is_terminated || !self.stage.has_ended() => {
                 late(end, began.elapsed())
             }
-            // What else ends it breaks another rule.
+            // No finding: the performance has ended, or the client broke another rule.
             (None, _) => return Err(Over),
         };
         let mut shared = self.stage.shared();

@@ -57,7 +57,7 @@ pub enum Rule {
     ReplyRoom,
     /// The responder alone makes RDMA Reads and RDMA Writes (RFC 8166, 4.5.3).
     Passive,
-    /// What the client shows of the file is the file's (RFC 8166, 3.4.6.1).
+    /// The client shows the right content of the file (RFC 8166, 3.4.6.1).
     Content,
     /// All of the file is read, by as many calls as it takes (RFC 1813, 3.3.6).
     Covered,
@@ -83,7 +83,7 @@ pub enum Rule {
     CreditLimit,
     /// RDMA2_GRANT has XID zero (version-two-07, 6.3.2).
     GrantXid,
-    /// Only header types that a client sends and the server knows (version-two-07, 6.1).
+    /// The client sends only header types of version-two-07 that a requester sends (version-two-07, 6.1).
     HeaderType,
     /// Values of properties have the types of their properties (version-two-07, 5.1 and 5.2).
     Properties,

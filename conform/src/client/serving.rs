@@ -73,7 +73,7 @@ impl Connection<'_> {
 
     /// Lets calls come before the next reply, where the case looks at how many do.
     fn hold(&mut self) -> Result<(), Over> {
-        // In version-two-07, the properties are answered before.
+        // In version-two-07, the answer to the properties has come before the first call.
         let is_first = self.granted.is_none() && self.stage.dialect != Dialect::Wg;
         let (time, count) = match self.stage.act {
             Act::Honest | Act::Close if is_first => (FIRST, usize::MAX),

@@ -13,7 +13,7 @@ pub(super) fn refusal(own: Dialect, other: Dialect, message: &[u8]) -> Vec<u8> {
     let xid = Reader(message).word().unwrap_or_default();
     let version = own.version();
     match (own, other) {
-        // The two versions 2 have the same number. What is unknown is the header type.
+        // The two versions 2 have the same number. Only the header type is unknown.
         (Dialect::Two, Dialect::Wg) => error_of_2016(xid, ERR_BAD_HEADER),
         (Dialect::Wg, Dialect::Two) => wg::error(xid, &[wg::ERR_INVAL_HTYPE]),
         _ => v1::error(xid, other.version(), &[v1::ERR_VERS, version, version]),

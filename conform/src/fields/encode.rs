@@ -13,7 +13,7 @@ pub enum Setting {
     Number(u64),
     /// The bytes of opaque data.
     Octets(Vec<u8>),
-    /// What is sent in the place of the field, whatever its type is.
+    /// The octets that are sent in the place of the field, whatever its type is.
     Raw(Vec<u8>),
 }
 

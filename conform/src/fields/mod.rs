@@ -45,7 +45,7 @@ pub(crate) enum Form<'a> {
     Long,
     /// Bytes, with their number.
     Opaque,
-    /// As many bytes.
+    /// Bytes, of this number.
     Fixed(u32),
     /// A structure, with its fields.
     Struct(&'a [Declaration]),

@@ -11,7 +11,7 @@ pub struct Error {
     pub line: usize,
     /// The difference from what was expected.
     pub what: String,
-    /// What to write instead.
+    /// A description of the right text.
     pub instead: String,
 }
 

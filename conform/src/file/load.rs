@@ -22,8 +22,8 @@ const SUFFIX: &str = "case";
 pub struct Vocabularies(Vec<(Dialect, Result<Arc<Vocabulary>, Error>)>);
 
 impl Vocabularies {
-    /// Reads the XDR files of the versions, and adds these to each: names and texts. A file that one version cannot
-    /// have is an error as soon as a case speaks that version.
+    /// Reads the XDR files of each version, and adds `others`, each a name and a text. If a version cannot take one of
+    /// them, [`Self::of`] returns the error.
     #[must_use]
     pub fn new(others: &[(String, String)]) -> Self {
         let all = Dialect::ALL.into_iter().map(|dialect| {

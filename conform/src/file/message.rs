@@ -246,7 +246,8 @@ impl<'a> Message<'a> {
         Ok((xid, message))
     }
 
-    /// Returns what is compared of a message that is expected. Its XID is that of the last message that was sent.
+    /// Returns what is compared of a message that is expected. Unless the case sets its XID, it is that of the last
+    /// message that was sent; messages of the connection itself in -07 have no such default.
     pub(super) fn pattern(
         mut self,
         context: &Context<'a>,

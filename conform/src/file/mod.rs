@@ -1,7 +1,8 @@
-//! Cases in files: a small language for plain exchanges, read like a ladder (docs/conform-cases.md).
+//! Cases in files: a small language for plain exchanges, with a line for each message, as in a ladder diagram
+//! (docs/conform-cases.md).
 //!
 //! [`parse`] makes [`crate::case::Case`]s of a file, which are performed like the built-in ones. [`load()`] reads files
-//! and folders. [`recorded`] writes a file from an exchange that was captured.
+//! and folders. [`Recording`] makes cases of exchanges that were captured.
 
 mod draft;
 mod line;
@@ -84,7 +85,7 @@ fn step<'a>(
     if draft.told(line, first) {
         return Ok(());
     }
-    // The text of those lines is free.
+    // Not before this: the lines that `told` takes have free text, in which a quotation mark may stand alone.
     let words = line.words().map_err(of)?;
     if first == "speaks" {
         let mut all = Dialect::ALL.into_iter();

@@ -33,7 +33,7 @@ pub struct Recorded {
     pub dialect: Dialect,
     /// Whether the client sent it.
     pub from_client: bool,
-    /// Its octets.
+    /// The octets, from the header on.
     pub octets: Vec<u8>,
 }
 

@@ -50,7 +50,7 @@ const MOST_XIDS: usize = 1024;
 /// The most bytes of one value.
 pub(super) const LONGEST: usize = 1 << 20;
 
-/// What values of one case refer to.
+/// The things that values of one case refer to.
 pub(super) struct Context<'a> {
     pub(super) ground: &'a Ground,
     pub(super) vocabulary: Arc<Vocabulary>,

@@ -15,7 +15,7 @@ OF_SERVER='
     rfc8166/4.5.3/1 rfc8166/4.5.3/2 rfc8166/6.1/1 rfc8166/6.1/10
 '
 OF_CLIENT=''
-# Those that show at times: errors where nothing should come, which the reply to the next call can overtake; and
+# Deviations that show only at times: errors where nothing should come, which the reply to the next call can overtake; and
 # replies that are not discarded.
 AT_TIMES='rfc8166/4.5/1
 rfc8166/4.5/2
@@ -108,7 +108,7 @@ with open(new) as file:
 for entry in report["entries"]:
     before = results.get(entry["address"])
     entry["tries"] = before["tries"] + 1 if before else 1
-    # That stands for all cases of version 1.
+    # This entry stands for all cases of version 1.
     if entry["address"] != "rpcrdma1":
         results[entry["address"]] = entry
 selected = [it for it in selected.split() if it != "--only"]

@@ -64,7 +64,7 @@ disk_exported() {
     mke2fs -q -F -t ext4 -b 4096 -O ^has_journal /tmp/disk.img
     mount -o loop /tmp/disk.img /export
     rmdir /export/lost+found
-    # It remembers which clients may reclaim what they had when the server was restarted.
+    # nfsdcld remembers which clients may reclaim their state after a restart.
     mount -t rpc_pipefs rpc_pipefs /var/lib/nfs/rpc_pipefs
     nfsdcld
     # While lockd is in its grace period, knfsd gives no delegations; by default that is 50 s.
@@ -174,12 +174,12 @@ renames() {
     tried 'into another folder' rename /mnt/r/b /mnt/r/full/b
     tried 'a folder into another one' rename /mnt/r/empty /mnt/r/full/empty
     tried 'a name that is too long' rename /mnt/r/c "/mnt/r/$(head -c 256 /dev/zero | tr '\0' n)"
-    # What is open is still there when another one gets its name.
+    # An open file stays when another one gets its name.
     exec 8</mnt/r/full/f
     tried 'over an open file' rename /mnt/r/c /mnt/r/full/f
     cat <&8
     exec 8<&-
-    # The client removes it in the background.
+    # The client removes the open file, which it had renamed to .nfs..., in the background.
     until_true 10 none_left
     (cd /mnt/r && find . | sort)
     (cd /export/r && find . -type f -printf '%p %s %n\n' | sort)
@@ -211,7 +211,7 @@ delegation() {
     until_true 30 is_delegated "$_file"
     echo 'given'
     _returned=$(returned)
-    # That waits for the recall to be answered, or for the lease to end.
+    # The open waits until the recall is answered or the lease ends.
     timeout 60 sh -c "echo after >>/export/$_file"
     if grep "deleg.*$_file" /proc/fs/nfsd/clients/*/states; then
         return 1
@@ -262,7 +262,7 @@ os.setxattr(copy, "user.short", b"text")
 os.setxattr(copy, "user.long", long)
 print(sorted(os.listxattr(copy)), os.getxattr(copy, "user.short"), os.getxattr(copy, "user.long") == long)
 print("on the server:", os.getxattr("/export/copy", "user.long") == long)
-# It is not in the cache.
+# The cache of the client does not have this one.
 os.setxattr("/export/source", "user.server", b"there")
 print(os.getxattr(source, "user.server"))
 os.removexattr(copy, "user.short")
@@ -273,7 +273,7 @@ except OSError as error:
 print(sorted(os.listxattr("/export/copy")))
 '
 
-# What the client did itself would not show: which operations the server has had is a part of the outcome.
+# The outcome includes the operations that the server has had: otherwise work of the client itself would not show.
 offload() {
     operations >/tmp/before
     python3 -c "$OFFLOAD"
@@ -327,7 +327,7 @@ restarts() {
     umount /mnt
 }
 
-# Of a server that is away for a while clients say so, and that it is back.
+# Expected in the log: the client says that a server does not respond, and is back; all of knfsd and of loop devices.
 quiet_but_for_restarts() {
     kernel_log_clean -e 'nfs: server [^ ]+ (not responding, still trying|OK)$' -e 'NFSD: .*' -e 'nfsd: .*' \
         -e 'loop[0-9]+: .*'

@@ -26,7 +26,7 @@ fn chunks() -> Vec<Case> {
         sends(section, number, operation, does, expects, &[]).while_server(act)
     };
     vec![
-        // Those who take a chunk for full, whatever length is returned, take bytes that nobody wrote for data.
+        // A client that takes a chunk for full, whatever length is returned, takes bytes that nobody wrote for data.
         sends(
             "RFC 8166, 3.4.6.1",
             1001,
@@ -136,7 +136,7 @@ fn strays() -> Vec<Case> {
 
 fn errors() -> Vec<Case> {
     let expects = "an end of the operation, and the call does not come again";
-    // That the error completes the call, the text says without a MUST.
+    // The text says without a MUST that the error completes the call.
     let cases = vec![
         sends(
             "RFC 8166, 4.5",
@@ -174,7 +174,7 @@ fn ends() -> Vec<Case> {
     let again = |number, act, does| {
         let expects = "the same call with the same XID on a new connection, and success";
         let case = sends("RFC 5531, 5", number, Write, does, expects, &[Rule::Again]);
-        // What a retransmission is, the text says; that there must be one, it does not.
+        // The text says what a retransmission is, but not that there must be one.
         case.while_server(act).robustness()
     };
     vec![

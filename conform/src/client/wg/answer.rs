@@ -16,8 +16,8 @@ pub(in crate::client) struct Answers {
 }
 
 /// Returns the reply to a call, in messages of at most `longest` bytes. If `inline`, no chunk is used. A reply that fits
-/// neither a message nor a Reply chunk is continued (section 6.6.4). Data for which a Write chunk is too short is
-/// RDMA2_ERR_WRITE_RESOURCE (section 7.3.4).
+/// neither a message nor a Reply chunk is continued (section 6.6.4). If a Write chunk is too short for its data, the
+/// reply is RDMA2_ERR_WRITE_RESOURCE; if its header is too long for a message, RDMA2_ERR_REPLY_RESOURCE (section 7.3.4).
 pub(in crate::client) fn answers(
     call: &Call,
     results: &Results,

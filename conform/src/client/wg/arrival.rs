@@ -305,7 +305,7 @@ impl Wg {
         if !call_chunk(findings, htype, &header, message) {
             return bad();
         }
-        // What cannot be decoded and encoded again is no XDR.
+        // A header that differs when it is encoded again is no valid XDR.
         let again = wg::call_with(&header, handle, &payload);
         let again = wg::with_credit(again, wg::credit(message).unwrap_or_default());
         findings.look(Rule::Header, again == message, || {

@@ -69,7 +69,7 @@ impl Counts {
         more > 0 || more == 0 && is_grant(message)
     }
 
-    /// Returns the messages that the client may still send.
+    /// Returns the number of messages that the client may still send. It is negative if it sent more.
     pub(super) fn left(&self) -> i32 {
         self.told.wrapping_sub(self.received).cast_signed()
     }

@@ -1,6 +1,6 @@
-//! Tables of hostile servers behind a gateway, whose honest clients come by TCP, with an honest server for another
-//! client of the same gateway. The cases are those against a client. What the client sees is told by
-//! `server::run`: how its call ends, and that its connection ends with the server's.
+//! Tables of hostile servers behind a gateway: the cases against a client, which here comes to the gateway by TCP.
+//! Another client of the gateway has an honest server. `server::run` says how the client's call ends, and that its
+//! connection ends with the server's.
 
 use super::{Attacked, Table, replies_as_second, second, server, table, translated, wg};
 use crate::server::{Ask, Case, Outcome};
@@ -78,7 +78,7 @@ fn by_gateway(mut cases: Vec<Case>) -> Vec<Case> {
         let options = case.plain || matches!(case.ask, Ask::LongWrite(_));
         // The room for a reply is the gateway's decision.
         let room = matches!(case.ask, Ask::Room(_));
-        // That client has a time-out of its own for connecting.
+        // NoAnswer cases need a time-out of the client for connecting, and the gateway has its own.
         !(options || room || case.outcome == Outcome::NoAnswer)
     });
     cases

@@ -76,13 +76,13 @@ impl Case {
 /// The side that hostile peers attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attacked {
-    /// A server or a client.
+    /// A server, or a client, without a gateway.
     Peer,
     /// A gateway, by its clients. The time-outs are those of the gateway.
     GatewayByClients,
-    /// A gateway, by servers that it connects to. It may pass their calls to clients.
+    /// A gateway, by servers that it connects to.
     GatewayByServers {
-        /// Whether it does.
+        /// Whether it passes their calls to clients.
         callbacks: bool,
     },
 }

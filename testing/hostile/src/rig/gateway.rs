@@ -27,8 +27,8 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(super) enum To {
     /// TCP, to this address.
     Tcp(SocketAddr),
-    /// RDMA, to this address, through a switch, with or without calls from servers. The options are those of clients
-    /// under attack.
+    /// RDMA through a switch to this address, with the options of clients under attack. The flag says whether servers
+    /// may call clients.
     Rdma(SocketAddr, bool),
 }
 

@@ -53,7 +53,7 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // It may be waiting for a connection.
+        // The thread may be waiting for a connection.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
             // A panic there has already been reported by the case that it failed.

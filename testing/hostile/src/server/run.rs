@@ -67,8 +67,8 @@ fn against(case: &Case, fixture: &Fixture, listener: &TcpListener) -> Result<(),
 }
 
 /// Returns the outcomes of a client's operation by a gateway. The gateway is what is attacked, and the client has an
-/// honest peer: what a client would report as an error of RPC-over-RDMA is SYSTEM_ERR to it. What is wrong in the RPC
-/// message the client gets to see, unless the gateway cannot pass it on.
+/// honest peer: what a client would report as an error of RPC-over-RDMA is SYSTEM_ERR to it. An error in the RPC message
+/// reaches the client, unless the gateway cannot pass it on.
 fn by_gateway(outcome: Outcome) -> Vec<Outcome> {
     match outcome {
         // The gateway cannot reach the server, and ends the client's connection. The next attempt succeeds.

@@ -309,7 +309,7 @@ fn ends() -> Vec<Case> {
     let again = |number, act, does| {
         let expects = "the same call with the same XID on a new connection, and success";
         let case = sends(SECTION, number, Write, does, expects, &[Rule::Again]);
-        // What a retransmission is, the text says; that there must be one, it does not.
+        // The text says what a retransmission is, but not that there must be one.
         case.while_server(act).robustness()
     };
     vec![
