@@ -9,8 +9,8 @@
 //! those would be repeated. Cases can also be read from files ([`file`]), in the words of XDR files ([`vocabulary`],
 //! [`xdr`]).
 //!
-//! No case connects to any address but the one in its [`case::Ground`]. Only NFSv3 procedures are called,
-//! only on the file and the folder that the ground names.
+//! No case connects to any address but the one in its [`case::Ground`]. The cases of [`cases`] call only NFSv3
+//! procedures, only on the file and the folder that the ground names; those of files call what they say.
 
 #![forbid(unsafe_code)]
 

@@ -15,8 +15,8 @@ OF_SERVER='
     rfc8166/4.5.3/1 rfc8166/4.5.3/2 rfc8166/6.1/1 rfc8166/6.1/10
 '
 OF_CLIENT=''
-# Deviations that show only at times: errors where nothing should come, which the reply to the next call can overtake; and
-# replies that are not discarded.
+# Deviations that show only at times: errors where nothing should come, which the reply to the next call can overtake;
+# and replies that are not discarded.
 AT_TIMES='rfc8166/4.5/1
 rfc8166/4.5/2
 rfc8166/4.5/3

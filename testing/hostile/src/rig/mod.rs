@@ -112,7 +112,7 @@ impl Fixture {
     }
 
     /// Starts a server and a gateway that reaches it by RDMA, as well as hostile servers instead of it
-    /// ([`Fixture::lead_to`]). The bystander comes by the gateway, which passes calls of servers to clients over TCP or
+    /// (`Fixture::lead_to`). The bystander comes by the gateway, which passes calls of servers to clients over TCP or
     /// does not.
     ///
     /// # Errors

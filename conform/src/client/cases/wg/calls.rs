@@ -294,7 +294,7 @@ fn chunks() -> Vec<Case> {
             1001,
             Read,
             write_chunk,
-            "no room for round-up",
+            "no room for the round-up of its data",
             &[Rule::WriteRoundUp],
         ),
         sends(
@@ -302,7 +302,7 @@ fn chunks() -> Vec<Case> {
             1001,
             Write,
             "a Call chunk",
-            "the round-up of the message in it",
+            "a length that is a multiple of four",
             &[Rule::LongRoundUp],
         ),
     ]
