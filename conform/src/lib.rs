@@ -6,8 +6,8 @@
 //! expectations. [`cases`] has the tables, [`run`] performs one case over iWARP on a TCP connection of its
 //! own, [`judge`] performs many, and [`report`] has what they found. [`wire`] encodes messages from the
 //! figures of the specifications, and shares nothing with the codecs of the product: an error in one of
-//! those would be repeated. Cases can also be read from files ([`file`]), in the words of XDR files ([`vocabulary`],
-//! [`xdr`]).
+//! those would be repeated. Cases can also be read from files ([`mod@file`]), in the words of XDR files
+//! ([`vocabulary`], [`xdr`]).
 //!
 //! No case connects to any address but the one in its [`case::Ground`]. The cases of [`cases`] call only NFSv3
 //! procedures, only on the file and the folder that the ground names; those of files call what they say.
