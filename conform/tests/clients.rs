@@ -14,6 +14,8 @@ mod defective_client;
 mod defective_wg_client;
 #[path = "common/own_client.rs"]
 mod own_client;
+#[path = "common/relay.rs"]
+mod relay;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -157,7 +159,6 @@ fn spoken(choice: Choice) -> String {
 }
 
 #[test]
-#[ignore = "may need more than 1024 descriptors: lane conform-planted"]
 fn what_a_client_does_not_speak_is_not_applicable() {
     assert_eq!(spoken(Choice::Only(Version::ONE)), "pnn");
     assert_eq!(spoken(Choice::Only(Version::TWO_WG)), "npn");
@@ -183,7 +184,6 @@ fn failed(dialect: Dialect, mut client: Own) -> Vec<String> {
 
 /// Each defect is found by this case first, and by at most ten.
 #[test]
-#[ignore = "may need more than 1024 descriptors: lane conform-planted"]
 fn planted_defects_are_found() {
     let rows = [
         (Defect::IgnoresGrant, "rfc8166/3.3.1/1001"),
@@ -223,7 +223,6 @@ fn is_first_of_few(defect: &str, address: &str, failed: &[String]) {
 }
 
 #[test]
-#[ignore = "may need more than 1024 descriptors: lane conform-planted"]
 fn planted_defects_of_version_two_07_are_found() {
     use defective_wg_client::Defect;
     let rows = [

@@ -10,12 +10,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
 
 use rpcrdma_conform::wire::ddp::{self, Arrived, ReadRequest, Tagged, Untagged};
 use rpcrdma_conform::wire::v1::{self, Header, Message};
 use rpcrdma_conform::wire::{mpa, rpc};
+
+use super::relay::{Passing, Relay};
 
 /// The header of an untagged DDP segment, bytes.
 const UNTAGGED: usize = 18;
@@ -73,69 +75,37 @@ pub enum Defect {
     AsksBeyond,
 }
 
-/// Starts a relay to `judge` with this defect, and returns its address. It lives as long as the process.
-pub fn start(judge: SocketAddr, defect: Defect) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for number in 0.. {
-            let Ok((client, _)) = listener.accept() else {
-                return;
-            };
-            if number > 0 && defect == Defect::StaysAway {
-                return;
-            }
-            let Ok(upstream) = TcpStream::connect(judge) else {
-                return;
-            };
-            for stream in [&client, &upstream] {
-                stream.set_nodelay(true).unwrap();
-            }
-            let relay = Relay {
-                defect,
-                number,
-                calls: Arc::default(),
-                messages: Arc::default(),
-                answered: Arc::default(),
-                sends: Arc::default(),
-            };
-            for is_call in [true, false] {
-                let (mut from, mut to) =
-                    (client.try_clone().unwrap(), upstream.try_clone().unwrap());
-                if !is_call {
-                    std::mem::swap(&mut from, &mut to);
-                }
-                let relay = relay.clone();
-                std::thread::spawn(move || {
-                    // An error is the end of one of the two connections, and ends the other one.
-                    drop(relay.pass(&mut from, &mut to, is_call));
-                    for stream in [from, to] {
-                        drop(stream.shutdown(std::net::Shutdown::Both));
-                    }
-                });
-            }
-        }
-    });
-    address
+/// Starts a relay to `judge` with this defect.
+pub fn start(judge: SocketAddr, defect: Defect) -> Relay {
+    Relay::start(judge, move |number| {
+        let stays_away = number > 0 && defect == Defect::StaysAway;
+        (!stays_away).then(|| Connection {
+            defect,
+            number,
+            calls: Mutex::default(),
+            messages: Mutex::default(),
+            answered: Mutex::default(),
+            sends: Default::default(),
+        })
+    })
 }
 
 /// One connection.
-#[derive(Clone)]
-struct Relay {
+struct Connection {
     defect: Defect,
     number: usize,
     /// The headers of calls by their XIDs.
-    calls: Arc<Mutex<HashMap<u32, Header>>>,
+    calls: Mutex<HashMap<u32, Header>>,
     /// The messages of calls by their XIDs, as they were sent.
-    messages: Arc<Mutex<HashMap<u32, Vec<u8>>>>,
+    messages: Mutex<HashMap<u32, Vec<u8>>>,
     /// The Sends to the client, and those to the judge.
-    sends: Arc<[Mutex<u32>; 2]>,
+    sends: [Mutex<u32>; 2],
     /// The handles of calls that were answered.
-    answered: Arc<Mutex<HashSet<u32>>>,
+    answered: Mutex<HashSet<u32>>,
 }
 
-impl Relay {
-    fn pass(&self, from: &mut TcpStream, to: &mut TcpStream, is_call: bool) -> std::io::Result<()> {
+impl Passing for Connection {
+    fn pass(&self, mut from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
         let mut frame = [0; 20];
         from.read_exact(&mut frame)?;
         let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
@@ -172,7 +142,9 @@ impl Relay {
             }
         }
     }
+}
 
+impl Connection {
     /// Returns whether the judge writes to memory that may only be read, or waits for a sign of life after that.
     fn is_misuse(&self, ulpdu: &[u8]) -> bool {
         let calls = self.calls.lock().unwrap();
@@ -191,8 +163,8 @@ impl Relay {
     fn before(
         &self,
         ulpdu: &[u8],
-        from: &mut TcpStream,
-        to: &mut TcpStream,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
         is_call: bool,
     ) -> std::io::Result<()> {
         const READ: [u8; 4] = [0, 0, 0, 6];

@@ -10,12 +10,14 @@
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Mutex;
 
 use rpcrdma_conform::wire::v1::{Header, Segment};
 use rpcrdma_conform::wire::wg::{self, Arrived};
 use rpcrdma_conform::wire::{mpa, v2};
+
+use super::relay::{Passing, Relay};
 
 /// The credits that a client takes which does not look at the limit.
 const MANY: u32 = 64;
@@ -61,46 +63,22 @@ pub enum Defect {
     Silent,
 }
 
-/// Starts a relay to `judge` with this defect, and returns its address. It lives as long as the process.
-pub fn start(judge: SocketAddr, defect: Defect) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        while let Ok((client, _)) = listener.accept() {
-            let Ok(judge) = TcpStream::connect(judge) else {
-                return;
-            };
-            let relay = Relay {
-                defect,
-                calls: Arc::default(),
-            };
-            let other = [&client, &judge].map(|it| it.try_clone().unwrap());
-            let [from_client, from_judge] = other;
-            for (from, to, is_call) in [(from_client, judge, true), (from_judge, client, false)] {
-                to.set_nodelay(true).unwrap();
-                let relay = relay.clone();
-                std::thread::spawn(move || {
-                    // An error is the end of one of the two connections, and ends the other one.
-                    drop(relay.pass(&from, &to, is_call));
-                    for stream in [from, to] {
-                        drop(stream.shutdown(Shutdown::Both));
-                    }
-                });
-            }
-        }
-    });
-    address
+/// Starts a relay to `judge` with this defect.
+pub fn start(judge: SocketAddr, defect: Defect) -> Relay {
+    Relay::start(judge, move |_| {
+        let calls = Mutex::default();
+        Some(Connection { defect, calls })
+    })
 }
 
 /// One connection.
-#[derive(Clone)]
-struct Relay {
+struct Connection {
     defect: Defect,
     /// The Write chunks of calls by their XIDs.
-    calls: Arc<Mutex<HashMap<u32, Vec<Vec<Segment>>>>>,
+    calls: Mutex<HashMap<u32, Vec<Vec<Segment>>>>,
 }
 
-impl Relay {
+impl Passing for Connection {
     fn pass(&self, mut from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
         const UNTAGGED: usize = 18;
         let mut frame = [0; 20];
@@ -126,7 +104,9 @@ impl Relay {
             to.write_all(&mpa::fpdu(&ulpdu, false))?;
         }
     }
+}
 
+impl Connection {
     fn of_client(&self, message: Vec<u8>) -> Vec<u8> {
         let credit = wg::credit(&message).unwrap();
         let changed = match wg::parse_call(&message) {

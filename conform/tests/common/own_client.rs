@@ -24,6 +24,8 @@ use rpcrdma_conform::client::case::Operation;
 use rpcrdma_conform::client::under_test::{Client, Ended, Task};
 use rpcrdma_conform::dialect::Dialect;
 
+use super::relay::Relay;
+
 const EXPORT: &[u8] = b"/conform";
 const MIB: usize = 1 << 20;
 /// The length of a READ.
@@ -31,12 +33,12 @@ const PIECE: u32 = 8192;
 /// The usual wait for a reply.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Something between the client and the judge: takes the judge's address, and returns the one to connect to.
-pub type Between = Box<dyn FnMut(SocketAddr) -> SocketAddr + Send>;
+/// Starts something between the client and the judge, whose address it gets, for one performance.
+pub type Between = Box<dyn FnMut(SocketAddr) -> Relay + Send>;
 
 /// The client.
 pub struct Own {
-    between: Between,
+    between: Option<Between>,
     /// The longest wait for a reply, on all connections.
     timeout: Duration,
     /// The longest READ, bytes.
@@ -53,7 +55,7 @@ impl Own {
     /// Returns the client as it is.
     pub fn new() -> Self {
         Self {
-            between: Box::new(|address| address),
+            between: None,
             timeout: TIMEOUT,
             piece: PIECE,
             stops_short: false,
@@ -65,12 +67,8 @@ impl Own {
     /// Returns the client behind something that changes what it sends and receives.
     pub fn behind(between: Between) -> Self {
         Self {
-            between,
-            timeout: TIMEOUT,
-            piece: PIECE,
-            stops_short: false,
-            fixed: None,
-            chunks: false,
+            between: Some(between),
+            ..Self::new()
         }
     }
 
@@ -120,7 +118,8 @@ impl Client for Own {
     }
 
     fn perform(&mut self, task: &Task<'_>) -> Ended {
-        let address = (self.between)(task.address);
+        let between = self.between.as_mut().map(|start| start(task.address));
+        let address = between.as_ref().map_or(task.address, Relay::address);
         let (piece, stops_short) = (self.piece, self.stops_short);
         let runtime = Runtime::new().unwrap();
         let device = Iwarp::new(Options::default(), Pool::new(8 * MIB)).unwrap();
