@@ -53,6 +53,8 @@ pub(super) enum Phase {
         private_data: Bytes,
         depths: Depths,
         timeout: Duration,
+        /// Other source ports that may be tried.
+        ports: u32,
     },
     /// [`rdma::Device::prepare_accept`] was called; the peer requested these depths.
     Prepared(Depths),
@@ -921,6 +923,7 @@ mod tests {
             private_data: Bytes::new(),
             depths,
             timeout: Duration::from_secs(1),
+            ports: 0,
         };
         [
             (connecting, true),

@@ -2,7 +2,7 @@
 //! connection manager.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use rdma::{
 
 /// Time for an accepted peer to confirm the connection.
 const ACCEPTING: Duration = Duration::from_secs(10);
-/// Attempts to listen on a port that the connection manager chooses.
+/// Attempts to use a port that the connection manager chooses.
 const PORT_TRIES: u32 = 8;
 /// Reasons for a rejection (InfiniBand's CM): no listener; rejected by the program.
 const NO_SERVICE: i32 = 8;
@@ -43,8 +43,8 @@ fn not_connected(error: &io::Error) -> ConnectError {
     match Errno::from_io_error(error) {
         Some(Errno::CONNREFUSED) => ConnectError::Refused,
         Some(Errno::TIMEDOUT) => ConnectError::TimedOut,
-        // The connection manager allocates source ports from its own list, and on iWARP a TCP
-        // socket of this host may use the same port. The next attempt uses another one.
+        // The last two: on iWARP, a TCP socket may have taken the source port since `is_taken` looked, or hardware
+        // reports it. The next attempt uses another one.
         Some(
             Errno::HOSTUNREACH
             | Errno::NETUNREACH
@@ -149,15 +149,16 @@ impl RdmaCore {
         if self.conns.len() >= self.options.max_connections {
             return Err(DeviceError::Limit("connections"));
         }
-        let cannot = |source| system(format!("cannot connect to {remote}"), source);
-        let id = Id::new(&self.cm).map_err(cannot)?;
-        let from = self.options.address.map(|ip| SocketAddr::new(ip, 0));
-        id.resolve_address(from, remote, options.timeout)
-            .map_err(cannot)?;
+        let id = self.resolve(remote, options.timeout);
+        let id = id.map_err(|source| system(format!("cannot connect to {remote}"), source))?;
         let phase = Phase::Connecting {
             private_data: options.private_data.clone(),
             depths: self.depths(options.inbound_reads, options.outbound_reads),
             timeout: options.timeout,
+            ports: match self.capabilities.kind {
+                Kind::Siw => PORT_TRIES - 1,
+                _ => 0,
+            },
         };
         let domain = self.domain_of_connection()?;
         let qp = QpId(self.membership.new_id());
@@ -168,6 +169,14 @@ impl RdmaCore {
         self.conns.insert(qp.0, conn);
         self.timer(qp);
         Ok(qp)
+    }
+
+    /// Begins to look for the way to `remote`, from a port that the connection manager chooses.
+    fn resolve(&self, remote: SocketAddr, timeout: Duration) -> io::Result<Id> {
+        let id = Id::new(&self.cm)?;
+        let from = self.options.address.map(|ip| SocketAddr::new(ip, 0));
+        id.resolve_address(from, remote, timeout)?;
+        Ok(id)
     }
 
     /// Returns the protection domain for a new connection: that of all connections, or a new one.
@@ -515,22 +524,48 @@ impl RdmaCore {
         let Some(conn) = self.conns.get(&qp.0) else {
             return Ok(());
         };
-        let (Some(id), Phase::Connecting { timeout, .. }) = (&conn.id, &conn.phase) else {
+        let (Some(id), &Phase::Connecting { timeout, ports, .. }) = (&conn.id, &conn.phase) else {
             return Ok(());
         };
+        if ports > 0
+            && let (Some(from), Some(remote)) = (id.local_address(), id.peer_address())
+            && is_taken(from)
+        {
+            return self.resolve_again(qp, remote, timeout);
+        }
         if !self.is_ours(id) {
             return Err(ConnectError::Unreachable(format!(
                 "the way there does not lead over {}",
                 self.attributes.name
             )));
         }
-        let timeout = *timeout;
         self.make_queue_pair(qp).map_err(|error| {
             ConnectError::Unreachable(format!("no queue pair: {error}{}", memory_hint(&error)))
         })?;
         let id = self.conns.get(&qp.0).and_then(|conn| conn.id.as_ref());
         let resolved = id.map_or(Ok(()), |id| id.resolve_route(timeout));
         resolved.map_err(|error| not_connected(&error))
+    }
+
+    /// Begins an attempt to connect again, from another port. There is no queue pair yet.
+    fn resolve_again(
+        &mut self,
+        qp: QpId,
+        remote: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), ConnectError> {
+        let id = self.resolve(remote, timeout);
+        let id = id.map_err(|error| not_connected(&error))?;
+        self.targets.insert(id.key(), CmIdOwner::Conn(qp));
+        if let Some(conn) = self.conns.get_mut(&qp.0) {
+            if let Phase::Connecting { ports, .. } = &mut conn.phase {
+                *ports = ports.saturating_sub(1);
+            }
+            if let Some(before) = conn.id.replace(id) {
+                self.targets.remove(&before.key());
+            }
+        }
+        Ok(())
     }
 
     fn route_resolved(&mut self, qp: QpId) -> Result<(), ConnectError> {
@@ -603,6 +638,12 @@ impl RdmaCore {
         self.timer(qp);
         self.advance(qp);
     }
+}
+
+/// Returns whether a TCP socket of this host uses a local address. The connection manager allocates source ports from
+/// its own list, and soft iWARP then binds its TCP socket to the same port.
+fn is_taken(address: SocketAddr) -> bool {
+    TcpListener::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
 fn failure(event: &CmEvent) -> ConnectError {

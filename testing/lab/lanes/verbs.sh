@@ -65,6 +65,7 @@ on_device() {
         check "$1/ours/rpcrdma-$version" 120 tree_on_ours "rpcrdma=$version"
     done
     check "$1/ours/send-with-invalidate" 60 ours_invalidates
+    [ "$1" != siw ] || check siw/taken-ports 120 connects_beside_taken_ports
     check "$1/threads" 60 both_threads_serve
     check "$1/clients-killed" 120 clients_killed
     check "$1/clients-killed/leak-nothing" 60 resources_are serving
@@ -270,6 +271,22 @@ tree_on_ours() {
     same_tree /tmp/back
     rm -r /tmp/served/tree /tmp/back
 }
+
+# connects_beside_taken_ports: siw binds a TCP socket to the port that the connection manager has chosen, though other
+# sockets may have it; here they have a quarter of all that can be chosen.
+connects_beside_taken_ports() {
+    _file=/proc/sys/net/ipv4/ip_local_port_range
+    _range=$(cat $_file)
+    _result=0
+    echo '52000 52999' >$_file
+    python3 -c "$BESIDE_TAKEN_PORTS" rpcrdma ping -o device=verbs -c 1 "$OUR_URL" || _result=$?
+    echo "$_range" >$_file
+    return $_result
+}
+BESIDE_TAKEN_PORTS='import socket, subprocess, sys
+held = [socket.create_server(("", port)) for port in range(52000, 53000, 4)]
+for _ in range(20):
+    subprocess.run(sys.argv[1:], check=True)'
 
 # put_under_way: a client at work on a large file, that has begun; $_client is its process.
 put_under_way() {
