@@ -62,6 +62,10 @@ fn main() -> ExitCode {
     let count = tally.passed + tally.failed.len();
     if wanted.is_empty() && count < FEWEST {
         tally.failed.push(format!("only {count} cases"));
+    } else if count == 0 {
+        tally
+            .failed
+            .push(format!("no case has {wanted:?} in its name"));
     }
     for failed in &tally.failed {
         println!("{FAILED}{failed}");
@@ -182,6 +186,10 @@ fn run_table(table: &str, wanted: &[&String]) -> ExitCode {
 fn run(table: &Table, is_wanted: &dyn Fn(&str) -> bool, tally: &mut Tally) -> Result<(), Wrong> {
     let mut fixture = table.fixture()?;
     let mut cases = (table.cases)(&fixture.bystander.file());
+    // Tables are made of others by filters, and one that leaves nothing would pass.
+    if cases.is_empty() {
+        return Err(wrong("the table has no cases"));
+    }
     for at in 0..cases.len() {
         let case = &cases[at];
         let name = name(table, case);

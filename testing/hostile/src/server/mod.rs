@@ -30,6 +30,8 @@ pub struct Case {
     pub end: End,
     /// The expected outcome of the client's operation.
     pub outcome: Outcome,
+    /// The outcome by a gateway, if its client sees the error itself.
+    pub relayed: Option<Outcome>,
     /// The maximum memory growth while it runs, bytes.
     pub growth: usize,
     /// Whether the client accepts callbacks (without chunks).
@@ -62,6 +64,7 @@ pub fn case(
         script,
         end,
         outcome: Outcome::Right,
+        relayed: None,
         growth: GROWTH,
         called: false,
         plain: false,
@@ -75,6 +78,15 @@ impl Case {
     #[must_use]
     pub fn ending(self, outcome: Outcome) -> Self {
         Self { outcome, ..self }
+    }
+
+    /// Sets the outcome by a gateway, to which the reply is a correct one that it passes on.
+    #[must_use]
+    pub fn relayed(self, outcome: Outcome) -> Self {
+        Self {
+            relayed: Some(outcome),
+            ..self
+        }
     }
 
     /// Makes the client accept callbacks.
