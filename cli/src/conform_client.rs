@@ -78,10 +78,15 @@ impl UnderTest {
         })
     }
 
+    /// Returns the option with the command for an operation: the last one that names it, or all.
+    fn run_of(&self, operation: Operation) -> Option<&Run> {
+        let is_for = |it: &&Run| it.operation.is_none_or(|its| its == operation);
+        self.runs.iter().rev().find(is_for)
+    }
+
     /// Returns the command for an operation, its placeholders replaced.
     fn command(&self, task: &Task<'_>, file: &Path) -> Option<Command> {
-        let is_for = |it: &&Run| it.operation.is_none_or(|its| its == task.operation);
-        let run = self.runs.iter().rev().find(is_for)?;
+        let run = self.run_of(task.operation)?;
         if run.command == OWN {
             let mut command = Command::new(std::env::current_exe().ok()?);
             command.args(own_words(task, self.address, file));
@@ -211,8 +216,12 @@ impl UnderTest {
 
 impl Client for UnderTest {
     fn is_told(&self) -> bool {
-        let is_told = |it: &Run| it.command == OWN || it.command.contains(VERSION);
-        self.runs.iter().any(is_told)
+        Operation::ALL.into_iter().all(|it| self.is_told_to(it))
+    }
+
+    fn is_told_to(&self, operation: Operation) -> bool {
+        let run = self.run_of(operation);
+        run.is_some_and(|it| it.command == OWN || it.command.contains(VERSION))
     }
 
     fn perform(&mut self, task: &Task<'_>) -> Ended {
@@ -404,6 +413,26 @@ mod tests {
         let ended = client().run(command);
         assert_eq!(ended, Ended::Succeeded(Some(b"done\n".to_vec())));
         assert!(started.elapsed() < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn a_command_is_told_the_version_if_it_names_it() {
+        let mut client = client();
+        let told = |client: &UnderTest| Operation::ALL.map(|it| client.is_told_to(it));
+        assert_eq!(told(&client), [false; 4]);
+        let run = |operation, command: &str| Run {
+            operation,
+            command: command.into(),
+        };
+        client.runs = vec![
+            run(None, "mine {address}"),
+            run(Some(Operation::Read), "mine -v {version} {address}"),
+        ];
+        let all = Operation::ALL.map(|it| it == Operation::Read);
+        assert_eq!((told(&client), client.is_told()), (all, false));
+        // The last command for an operation is the one that is run.
+        client.runs.push(run(None, OWN));
+        assert_eq!((told(&client), client.is_told()), ([true; 4], true));
     }
 
     #[test]

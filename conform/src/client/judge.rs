@@ -90,7 +90,8 @@ fn judged(
         }
         report.entries.push(entry);
     }
-    let whys: Vec<String> = performances.unspoken.into_iter().map(|it| it.1).collect();
+    let mut whys: Vec<String> = performances.unspoken.into_iter().map(|it| it.1).collect();
+    whys.dedup();
     let is_absent = |it: &Entry| whys.iter().any(|why| why == it.why());
     if !whys.is_empty() && report.entries.iter().all(is_absent) {
         report.untestable = Some(whys.join("; "));
@@ -103,8 +104,9 @@ struct Performances<'j> {
     judge: &'j Judge<'j>,
     client: &'j mut dyn Client,
     done: Vec<((Dialect, Operation, Act), Performed)>,
-    /// The versions that the client does not speak, and how it has shown that.
-    unspoken: Vec<(Dialect, String)>,
+    /// The versions that the client does not speak where it is told the version, and where it is not, and how it has
+    /// shown that.
+    unspoken: Vec<((Dialect, bool), String)>,
 }
 
 impl Performances<'_> {
@@ -130,12 +132,18 @@ impl Performances<'_> {
     /// Returns why the client does not speak the version of a case, if it has shown that.
     fn unspoken(&mut self, case: &Case) -> std::io::Result<Option<String>> {
         let own = case.dialect;
-        if let Some((_, why)) = self.unspoken.iter().find(|(it, _)| *it == own) {
+        let is_told = self.client.is_told_to(case.operation);
+        let key = (own, is_told);
+        if let Some((_, why)) = self.unspoken.iter().find(|(it, _)| *it == key) {
             return Ok(Some(why.clone()));
         }
         // A client that begins with version 1 does not try another, unless it is told to.
-        let begins = self.done.iter().find_map(|(_, it)| it.first);
-        let is_fixed = begins == Some(Dialect::One) && !self.client.is_told();
+        let mut others = self.done.iter();
+        let begins = others.find_map(|((_, operation, _), it)| {
+            let is_like_it = self.client.is_told_to(*operation) == is_told;
+            it.first.filter(|_| is_like_it)
+        });
+        let is_fixed = begins == Some(Dialect::One) && !is_told;
         let other = match is_fixed && own != Dialect::One {
             true => begins,
             false => {
@@ -146,7 +154,7 @@ impl Performances<'_> {
         let why = other.map(|other| {
             format!("the client does not speak {own}: it begins with {other}, and tries no other")
         });
-        self.unspoken.extend(why.clone().map(|why| (own, why)));
+        self.unspoken.extend(why.clone().map(|why| (key, why)));
         Ok(why)
     }
 }
@@ -247,9 +255,15 @@ fn entry(case: &Case, verdict: Verdict, done: &Performed) -> Entry {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::time::Duration;
+
     use super::*;
     use crate::case::Level;
     use crate::client::rules::Findings;
+    use crate::client::under_test::Task;
+    use crate::wire::{ddp, mpa, rpc, v1, wg};
 
     fn done(findings: Findings, ended: Ended) -> Performed {
         Performed {
@@ -332,6 +346,59 @@ mod tests {
             let failed = verdict(acted, Ended::Failed("EIO".into()));
             assert!(matches!(failed, Verdict::NotApplicable(_)), "{failed:?}");
         }
+    }
+
+    /// A client that is told the version when it pings, and begins with version 1 when it reads.
+    struct Told;
+
+    impl Client for Told {
+        fn is_told(&self) -> bool {
+            false
+        }
+
+        fn is_told_to(&self, operation: Operation) -> bool {
+            operation == Operation::Ping
+        }
+
+        fn perform(&mut self, task: &Task<'_>) -> Ended {
+            let message = match (task.operation, task.dialect) {
+                (Operation::Ping, Dialect::Wg) => wg::introduction(&wg::plain_properties()),
+                _ => v1::header(7).with(&rpc::null(7).bytes()),
+            };
+            let mut stream = TcpStream::connect(task.address).unwrap();
+            stream.write_all(&mpa::Frame::request().bytes()).unwrap();
+            let send = ddp::Untagged::send(1, &message).ulpdu();
+            stream.write_all(&mpa::fpdu(&send, false)).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            while (task.progress)().connections == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ended::Failed("it does no more".into())
+        }
+    }
+
+    #[test]
+    fn a_version_that_one_operation_does_not_speak_is_judged_in_others() {
+        let mut cases = crate::client::cases::all();
+        cases.retain(|it| (it.dialect, it.act) == (Dialect::Wg, Act::Honest));
+        let of = |operation| cases.iter().find(|it| it.operation == operation).unwrap();
+        let cases = [of(Operation::Read), of(Operation::Ping)].map(Clone::clone);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let its = Judge {
+            listener: &listener,
+            mount: None,
+            patience: Duration::from_secs(5),
+            watcher: None,
+        };
+        let report = judge(&cases, &Selection::default(), &its, &mut Told, &mut |_| {
+            true
+        });
+        let report = report.unwrap();
+        let [read, ping] = &report.entries[..] else {
+            panic!("{report:?}");
+        };
+        assert!(read.why().contains("it begins with"), "{read:?}");
+        assert!(!ping.why().contains("it begins with"), "{ping:?}");
     }
 
     #[test]
