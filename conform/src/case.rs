@@ -51,6 +51,8 @@ pub enum Step {
     Connect(Vec<u8>),
     /// Offers memory that the server may read, with its content.
     Offer(Segment, Vec<u8>),
+    /// Offers memory that the server may read, whose content does not matter. It is made when the case is performed.
+    OfferAny(Segment),
     /// Offers memory that the server may write.
     Room(Segment),
     /// Sends a message. What does not fit the server's receives is not sent, and the case is not applicable.
@@ -62,8 +64,9 @@ pub enum Step {
     /// Checks that the server has written exactly these bytes into the room with this handle, from its
     /// beginning on.
     Holds(u32, Vec<u8>),
-    /// Checks that the rooms with these handles, one after the other, hold the message of a long reply, and
-    /// that the Reply chunk of the last message says how much of each is used.
+    /// Checks the Reply chunk of the last message, whose segments have these handles. If the message is a long reply
+    /// (RDMA_NOMSG), the rooms hold this reply, one after the other, and the chunk says how much of each is used. If it
+    /// is a short one, none is used.
     Message(Vec<u32>, Reply),
     /// Makes as many NULL calls at once as the server's credits allow, and at most this many, and expects a
     /// reply to each, in any order.
@@ -191,8 +194,10 @@ impl Case {
 /// Returns the address of a case of this section, as in `RFC 8166, 4.5.2`, with this number.
 pub(crate) fn address_of(section: &str, number: u32) -> String {
     let (document, section) = section.split_once(", ").unwrap_or((section, "0"));
-    let document = document.replace("version-two", "rpcrdma2");
-    let document = document.replace(' ', "").to_ascii_lowercase();
+    let document = match document.strip_prefix("version-two-") {
+        Some(revision) => format!("rpcrdma2-{revision}"),
+        None => document.replace(' ', "").to_ascii_lowercase(),
+    };
     format!("{document}/{section}/{number}")
 }
 

@@ -196,6 +196,18 @@ impl Stream {
         drop(SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)));
     }
 
+    /// Returns whether there is something to read now, or the end of the stream.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        let peeked = self
+            .socket
+            .set_nonblocking(true)
+            .and_then(|()| self.socket.peek(&mut [0]));
+        let is_waiting = peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        // If the socket blocks no more, the next read fails and says so.
+        self.socket.set_nonblocking(false).is_err() || !is_waiting
+    }
+
     /// Waits until there is something to read, or the end of the stream. Returns false if `goes_on` does first.
     pub fn is_readable(&mut self, goes_on: Meanwhile<'_>) -> bool {
         loop {
