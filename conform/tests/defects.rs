@@ -79,6 +79,7 @@ fn each_defect_is_found_by_a_case_of_its_section() {
         (Defect::ZeroGrant, "rfc8166/3.3.1/1"),
         (Defect::UnclampedGrant, "rfc8166/3.3.1/2"),
         (Defect::LongReplyChunk, "rfc8166/4.3.3/2"),
+        (Defect::LongNull, "rfc8166/4.3.3/1"),
         (Defect::InlineCut, "rfc8166/3.5.1/5"),
         (Defect::LostReply, "rfc1813/4.5/2"),
         (Defect::OfferedLengths, "rfc8166/3.4.6/10"),

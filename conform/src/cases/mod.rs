@@ -1,5 +1,6 @@
 //! The tables of cases. A new case is a new row, with the next number of its section.
 
+mod arguments;
 mod calls;
 mod credits;
 mod data;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rpcrdma_conform::wire::ddp::Untagged;
+use rpcrdma_conform::wire::ddp::{Tagged, Untagged};
 use rpcrdma_conform::wire::v1::{self, Header, Message, Segment};
 use rpcrdma_conform::wire::{mpa, rpc, wg};
 
@@ -29,8 +29,9 @@ const PAUSE: Duration = Duration::from_micros(200);
 
 /// The segments of a Read list with more than any call can have.
 const UNREASONABLE: usize = 160;
-/// `accept_stat` GARBAGE_ARGS.
+/// `accept_stat` GARBAGE_ARGS, and SYSTEM_ERR.
 const GARBAGE_ARGS: u32 = 4;
+const SYSTEM_ERR: u32 = 5;
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +54,12 @@ pub enum Defect {
     NoErrChunk,
     /// Every word but zero says that an item of a list is present.
     AnyPresent,
-    /// Chunks that a reply does not use are not looked at, and a Read list with more than any call can have is
-    /// GARBAGE_ARGS. Both are allowed: this is no defect.
+    /// Chunks that a reply does not use are not looked at, a Read list with more than any call can have is
+    /// GARBAGE_ARGS, the reply to NULL is written into its Reply chunk, and a READ whose chunk is too short is
+    /// SYSTEM_ERR. All are allowed: this is no defect.
     OtherChoices,
+    /// The reply to NULL is written into its Reply chunk, and comes back with the lengths that were offered.
+    LongNull,
     /// Version-two-07: no message has a credit for another one.
     WgZeroGrant,
     /// Version-two-07: five calls at once are granted, and end the connection.
@@ -134,6 +138,7 @@ pub fn start(server: SocketAddr, defect: Defect) -> SocketAddr {
                     defect,
                     is_call,
                     dropped: 0,
+                    writes: Vec::new(),
                     shared: Arc::clone(&shared),
                     in_progress: Arc::clone(&in_progress),
                     is_wg: Arc::clone(&is_wg),
@@ -152,6 +157,8 @@ struct Relay {
     is_call: bool,
     /// Sends that were dropped.
     dropped: u32,
+    /// RDMA Writes that come before the next Send.
+    writes: Vec<Tagged>,
     shared: Arc<Mutex<Shared>>,
     /// Calls of this connection without a reply, in version-two-07.
     in_progress: Arc<AtomicU32>,
@@ -189,7 +196,11 @@ impl Relay {
                     std::thread::sleep(PAUSE);
                 }
             }
-            match self.changed(ulpdu) {
+            let changed = self.changed(ulpdu);
+            for write in std::mem::take(&mut self.writes) {
+                to.write_all(&mpa::fpdu(&write.ulpdu(), false))?;
+            }
+            match changed {
                 Some(ulpdu) => to.write_all(&mpa::fpdu(&ulpdu, false))?,
                 None if matches!(
                     self.defect,
@@ -319,7 +330,7 @@ impl Relay {
         }
     }
 
-    fn reply(&self, mut message: Vec<u8>) -> Option<Vec<u8>> {
+    fn reply(&mut self, mut message: Vec<u8>) -> Option<Vec<u8>> {
         let parsed = v1::parse(&message)?;
         let shared = self.shared.lock().unwrap();
         let xid = u32::from_be_bytes(message[..4].try_into().unwrap());
@@ -336,16 +347,33 @@ impl Relay {
                 let writes = call?.writes.clone();
                 message = Header { writes, ..header }.with(&payload);
             }
+            (Defect::OtherChoices | Defect::LongNull, Message::Rpc(header, payload))
+                if header.version == 1
+                    && payload.len() == NULL_REPLY
+                    && call.is_some_and(|it| has_room(it, payload.len())) =>
+            {
+                let mut chunk = call?.reply.clone()?;
+                let first = *chunk.first()?;
+                self.writes
+                    .push(Tagged::write(first.handle, first.offset, &payload));
+                if self.defect == Defect::OtherChoices {
+                    chunk = empty(&chunk);
+                    chunk[0].length = payload.len() as u32;
+                }
+                let long = Header {
+                    procedure: v1::NOMSG,
+                    writes: call?.writes.iter().map(|it| empty(it)).collect(),
+                    reply: Some(chunk),
+                    ..header
+                };
+                message = long.with(&[]);
+            }
             (Defect::OtherChoices, Message::Rpc(header, payload))
                 if header.version == 1 && header.writes.is_empty() =>
             {
-                let empty = |chunk: &Vec<Segment>| -> Vec<Segment> {
-                    let empty = chunk.iter().map(|it| Segment { length: 0, ..*it });
-                    empty.collect()
-                };
                 let whole = Header {
-                    writes: call?.writes.iter().map(empty).collect(),
-                    reply: header.reply.or_else(|| call?.reply.as_ref().map(empty)),
+                    writes: call?.writes.iter().map(|it| empty(it)).collect(),
+                    reply: header.reply.or_else(|| call?.reply.as_deref().map(empty)),
                     ..header
                 };
                 message = whole.with(&payload);
@@ -355,10 +383,46 @@ impl Relay {
             {
                 message = v1::header(xid).with(&rpc::accepted(xid, GARBAGE_ARGS, &[]));
             }
+            // A READ whose only mistake is a chunk that is too short.
+            (Defect::OtherChoices, Message::Error(_, 1, _))
+                if call.is_some_and(|it| it.reads.is_empty() && is_too_short(it)) =>
+            {
+                let refused = Header {
+                    writes: call?.writes.iter().map(|it| empty(it)).collect(),
+                    reply: call?.reply.as_deref().map(empty),
+                    ..v1::header(xid)
+                };
+                message = refused.with(&rpc::accepted(xid, SYSTEM_ERR, &[]));
+            }
             _ => {}
         }
         Some(message)
     }
+}
+
+/// The bytes of a reply without results.
+const NULL_REPLY: usize = 24;
+
+/// Returns a chunk none of which is used.
+fn empty(chunk: &[Segment]) -> Vec<Segment> {
+    let empty = chunk.iter().map(|it| Segment { length: 0, ..*it });
+    empty.collect()
+}
+
+/// Returns whether the first segment of a call's Reply chunk has room for a reply.
+fn has_room(call: &Header, length: usize) -> bool {
+    let first = call.reply.as_ref().and_then(|it| it.first());
+    first.is_some_and(|it| it.length as usize >= length)
+}
+
+/// Returns whether a call has the only chunk of a READ that is one byte too short, or has no room at all.
+fn is_too_short(call: &Header) -> bool {
+    let chunks: Vec<&Vec<Segment>> = call.writes.iter().chain(&call.reply).collect();
+    let [chunk] = chunks[..] else {
+        return false;
+    };
+    let room: u64 = chunk.iter().map(|it| u64::from(it.length)).sum();
+    call.procedure == v1::MSG && !chunk.is_empty() && matches!(room, 0 | 8191)
 }
 
 /// Returns whether this is a call of NULL.
