@@ -6,7 +6,7 @@ use std::path::Path;
 use rpcrdma_conform::case::{Case, Ground};
 use rpcrdma_conform::cases;
 use rpcrdma_conform::dialect::Dialect;
-use rpcrdma_conform::file::{Error, Recorded, Recording, Vocabularies, load};
+use rpcrdma_conform::file::{Error, Recorded, Recording, Vocabularies, Written, load};
 use rpcrdma_reading::{At, Connection, Side, Sink, Version};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::units::count;
@@ -52,9 +52,9 @@ pub(crate) fn from(args: &ConformArgs, capture: &Path) -> Result<(), Failure> {
     let document = format!("captured-{}", small(&stem));
     let source = capture.file_name().unwrap_or_default().to_string_lossy();
     let written = sink.recording.written(&document, &small(&source));
-    let (text, left) = written.map_err(wrong)?;
+    let Written { text, cases, left } = written.map_err(wrong)?;
     let cut = lint::not_to_the_end(&summary);
-    if sink.recording.cases() == 0 {
+    if cases == 0 {
         let why = match summary.connections {
             0 => lint::NO_CONNECTION,
             _ => "no call in it can be made again, and has a reply.",
@@ -66,7 +66,7 @@ pub(crate) fn from(args: &ConformArgs, capture: &Path) -> Result<(), Failure> {
     output::complain(format_args!(
         "{name}: {}; left out: {} like one of these, and {} without a call that can be made again, or without a \
          reply.{}",
-        count(sink.recording.cases() as u64, "case", "cases"),
+        count(cases as u64, "case", "cases"),
         count(left.alike, "exchange", "exchanges"),
         count(left.others, "message", "messages"),
         cut.map(|it| format!(" {it}")).unwrap_or_default()

@@ -104,6 +104,32 @@ fn a_capture_of_our_own_traffic_becomes_cases_that_our_server_passes() {
     }
 }
 
+/// Whatever a file is called, what `--from` writes is what `--cases` takes.
+#[test]
+fn what_is_made_of_a_capture_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in [
+        "version-two-07.pcap",
+        "A b, c.d.pcap",
+        ".pcap",
+        "rfc8166.pcap",
+    ] {
+        let capture = dir.path().join(name);
+        fs::copy(LINUX, &capture).unwrap();
+        let made = run(["conform", "--from", capture.to_str().unwrap()]).ok();
+        let count = made.stdout.matches("\ncase ").count();
+        assert!(count >= 6, "{name}: {made:?}");
+        assert!(
+            made.stderr
+                .contains(&format!(": {count} cases; left out: ")),
+            "{made:?}"
+        );
+        let file = write(dir.path(), "made.case", &made.stdout);
+        let listed = run(["conform", "--list", "--cases", &file]).ok();
+        assert_eq!(listed.stdout.lines().count(), count, "{name}: {listed:?}");
+    }
+}
+
 #[test]
 fn the_examples_of_the_page_are_red_and_green() {
     if !is_iwarp() {
@@ -168,7 +194,7 @@ fn errors_name_file_line_and_what_to_write() {
         .position(|it| it.contains("rdma_hnit"))
         .unwrap();
     let expected =
-        format!("{file}:{line}: RDMA2_CALL_HINT has no field rdma_hnit here; write one of ");
+        format!("{file}:{line}:11: RDMA2_CALL_HINT has no field rdma_hnit here; write one of ");
     assert!(said.contains(&expected), "{said}");
     // Without its XDR file, the header type is not known.
     let said = refused(&["--cases", &file]);
@@ -180,7 +206,7 @@ fn errors_name_file_line_and_what_to_write() {
     let broken = write(dir.path(), "broken.x", "struct s {\n unknown a;\n};");
     let said = refused(&["--cases", &file, "--xdr", &broken]);
     assert!(
-        said.contains("broken.x:2: unknown is not defined; write "),
+        said.contains("broken.x:2:2: unknown is not defined; write "),
         "{said}"
     );
     let said = refused(&["--cases", &file, "--cases", &file, "--xdr", &xdr]);
@@ -203,6 +229,18 @@ fn errors_name_file_line_and_what_to_write() {
         said.contains("rpcrdma2-07/6.1/1 is also the address of a built-in case"),
         "{said}"
     );
+    // The base of a case is one of the files', or built in.
+    let needs = format!(
+        "{}needs rfc8166/4.5.2/1\n",
+        block("case rpcrdma2-07/6.1/901 MUST")
+    );
+    let needs = write(dir.path(), "needs.case", &needs);
+    let said = refused(&["--cases", &needs]);
+    assert!(
+        said.contains("rfc8166/4.5.2/1 is the address of no case; write "),
+        "{said}"
+    );
+    run(["conform", "--list", "--cases", &needs, "--built-in"]).ok();
     let none = run(["conform", "--from", &file]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");
 }

@@ -93,21 +93,25 @@ pub fn judge(
     }
     let mut failed: HashSet<String> = HashSet::new();
     // Bases that are not selected are performed silently where a selected case depends on them.
-    let mut bases: HashMap<&str, bool> = HashMap::new();
+    let mut bases: HashMap<&str, Option<&str>> = HashMap::new();
     for case in selected {
         let address = case.address();
         if let Some(base) = case.needs.as_deref() {
-            let passed = match failed.contains(base) {
-                true => false,
-                false if report.entries.iter().any(|it| it.address == base) => true,
+            let wrong = match failed.contains(base) {
+                true => Some("failed"),
+                false if report.entries.iter().any(|it| it.address == base) => None,
                 false => *bases.entry(base).or_insert_with(|| {
                     let base = cases.iter().find(|it| it.address() == base);
-                    base.is_none_or(|it| perform(it, server).result.is_ok())
+                    match base.map(|it| perform(it, server).result) {
+                        Some(Ok(())) => None,
+                        Some(Err(_)) => Some("failed"),
+                        None => Some("is the address of no case"),
+                    }
                 }),
             };
-            if !passed {
+            if let Some(wrong) = wrong {
                 failed.insert(address);
-                let verdict = Verdict::NotTested(format!("{base} failed"));
+                let verdict = Verdict::NotTested(format!("{base} {wrong}"));
                 let entry = Entry::new(case, verdict, 0.0, Vec::new());
                 let goes_on = each(&entry);
                 report.entries.push(entry);

@@ -114,7 +114,7 @@ impl Pattern {
                 format!("an {} of {name}", dialect.error_kind())
             }
             Some(number) => match self.vocabulary.header_of(number) {
-                Some(header) => header.name,
+                Some(header) => header.name.clone(),
                 None => format!("a message of header type {number:#x}"),
             },
         }

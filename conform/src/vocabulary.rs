@@ -1,8 +1,10 @@
 //! Names of header types, fields and constants, as the XDR files of a version have them.
 
+use std::collections::{BTreeMap, HashSet};
+
 use crate::dialect::Dialect;
 use crate::wire::wg;
-use crate::xdr::{Body, Declaration, Error, Specification, Type, parse};
+use crate::xdr::{Body, Declaration, Error, Shape, Specification, Type, parse};
 
 /// The XDR files of each version, by their names in `drafts/xdr`.
 fn files(dialect: Dialect) -> &'static [(&'static str, &'static str)] {
@@ -39,6 +41,17 @@ pub struct HeaderType {
 pub struct Vocabulary {
     dialect: Dialect,
     pub(crate) all: Specification,
+    headers: Headers,
+}
+
+/// The header types of a specification, made once for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Headers {
+    /// Those of unions first, in the order of the files, then the others by their names.
+    all: Vec<HeaderType>,
+    by_name: BTreeMap<String, usize>,
+    /// The first one with each number.
+    by_number: BTreeMap<u32, usize>,
 }
 
 impl Vocabulary {
@@ -47,8 +60,11 @@ impl Vocabulary {
     /// # Errors
     /// The name of a file, and its error.
     pub fn new(dialect: Dialect) -> Result<Self, (String, Error)> {
-        let all = Specification::default();
-        let mut vocabulary = Self { dialect, all };
+        let mut vocabulary = Self {
+            dialect,
+            all: Specification::default(),
+            headers: Headers::default(),
+        };
         for (name, text) in files(dialect) {
             let added = vocabulary.add(text);
             added.map_err(|error| ((*name).to_owned(), error))?;
@@ -61,7 +77,10 @@ impl Vocabulary {
     /// # Errors
     /// The first element that is no XDR, or is defined otherwise.
     pub fn add(&mut self, text: &str) -> Result<(), Error> {
-        parse(&self.spelled(text), &mut self.all)
+        let added = parse(&self.spelled(text), &mut self.all);
+        // What stands before an error is known, too.
+        self.headers = Headers::of(&self.all, self.selector());
+        added
     }
 
     /// Returns the version.
@@ -107,75 +126,91 @@ impl Vocabulary {
     /// Returns the header type with this name. Its fields are those of the arm of a union that it selects, or of the
     /// structure that is called after it, as in version-two-07: `rpcrdma2_hdr_call_inline` after RDMA2_CALL_INLINE.
     #[must_use]
-    pub fn header(&self, name: &str) -> Option<HeaderType> {
-        let name = self.spelled(name);
-        let number = u32::try_from(*self.all.constants.get(&name)?).ok()?;
-        let of_union = self.arms().find(|(case, _)| *case == name);
-        let fields = match of_union {
-            Some((_, fields)) => fields.cloned(),
-            None => Some(self.structure_of(&name)?),
-        };
-        Some(HeaderType {
-            name,
-            number,
-            fields,
-        })
+    pub fn header(&self, name: &str) -> Option<&HeaderType> {
+        let place = self.headers.by_name.get(&self.spelled(name))?;
+        self.headers.all.get(*place)
     }
 
-    fn structure_of(&self, constant: &str) -> Option<Declaration> {
-        let (_, rest) = constant.split_once('_')?;
-        let rest = rest.to_ascii_lowercase();
-        let names = [
-            format!("rpcrdma2_hdr_{rest}"),
-            format!("rpcrdma1_hdr_{rest}"),
-        ];
-        let name = names.into_iter().find(|it| self.all.body(it).is_some())?;
-        Some(Declaration {
-            name: rest,
-            of: Type::Named(name),
-            shape: crate::xdr::Shape::One,
-        })
-    }
-
-    /// Returns the header type with this number.
+    /// Returns the header type with this number. Those of unions come first: other constants may have the same numbers.
     #[must_use]
-    pub fn header_of(&self, number: u32) -> Option<HeaderType> {
-        self.headers().into_iter().find(|it| it.number == number)
+    pub fn header_of(&self, number: u32) -> Option<&HeaderType> {
+        let place = self.headers.by_number.get(&number)?;
+        self.headers.all.get(*place)
     }
 
     /// Returns all header types.
     #[must_use]
-    pub fn headers(&self) -> Vec<HeaderType> {
-        // Those of unions come first: other constants may have the same numbers.
-        let arms = self.arms().map(|(case, _)| case);
-        let all = arms.chain(self.all.constants.keys().map(String::as_str));
-        let mut found: Vec<HeaderType> = Vec::new();
-        for header in all.filter_map(|name| self.header(name)) {
-            if !found.contains(&header) {
-                found.push(header);
+    pub fn headers(&self) -> &[HeaderType] {
+        &self.headers.all
+    }
+}
+
+impl Headers {
+    /// Makes the list of a specification whose headers have this fourth field.
+    fn of(all: &Specification, selector: &str) -> Self {
+        let (mut headers, mut of_unions) = (Self::default(), HashSet::new());
+        for (case, fields) in arms(all, selector) {
+            if of_unions.insert(case) {
+                headers.push(all, case, fields.cloned());
             }
         }
-        found
+        for name in all.constants.keys() {
+            if !of_unions.contains(name.as_str())
+                && let Some(structure) = structure_of(all, name)
+            {
+                headers.push(all, name, Some(structure));
+            }
+        }
+        headers
     }
 
-    /// Returns the arms of all unions that select the fields of headers, by the names of their cases.
-    fn arms(&self) -> impl Iterator<Item = (&str, Option<&Declaration>)> {
-        let selector = self.selector();
-        let unions = self
-            .all
-            .types
-            .iter()
-            .filter_map(move |(_, body)| match body {
-                Body::Union(tag, arms) if tag.name == selector => Some(arms),
-                _ => None,
-            });
-        let arms = unions.flatten();
-        arms.flat_map(|(cases, fields)| {
-            cases
-                .iter()
-                .map(move |case| (case.as_str(), fields.as_ref()))
-        })
+    /// Adds a header type, if its constant has 32 bits.
+    fn push(&mut self, all: &Specification, name: &str, fields: Option<Declaration>) {
+        let number = all.constants.get(name);
+        let Some(number) = number.and_then(|it| u32::try_from(*it).ok()) else {
+            return;
+        };
+        let place = self.all.len();
+        self.by_name.insert(name.to_owned(), place);
+        self.by_number.entry(number).or_insert(place);
+        self.all.push(HeaderType {
+            name: name.to_owned(),
+            number,
+            fields,
+        });
     }
+}
+
+/// Returns the arms of all unions that select the fields of headers, by the names of their cases.
+fn arms<'a>(
+    all: &'a Specification,
+    selector: &'a str,
+) -> impl Iterator<Item = (&'a str, Option<&'a Declaration>)> {
+    let unions = all.types.iter().filter_map(move |(_, body)| match body {
+        Body::Union(tag, arms) if tag.name == selector => Some(arms),
+        _ => None,
+    });
+    unions.flatten().flat_map(|(cases, fields)| {
+        cases
+            .iter()
+            .map(move |case| (case.as_str(), fields.as_ref()))
+    })
+}
+
+/// Returns the structure that is called after a constant.
+fn structure_of(all: &Specification, constant: &str) -> Option<Declaration> {
+    let (_, rest) = constant.split_once('_')?;
+    let rest = rest.to_ascii_lowercase();
+    let names = [
+        format!("rpcrdma2_hdr_{rest}"),
+        format!("rpcrdma1_hdr_{rest}"),
+    ];
+    let name = names.into_iter().find(|it| all.body(it).is_some())?;
+    Some(Declaration {
+        name: rest,
+        of: Type::Named(name),
+        shape: Shape::One,
+    })
 }
 
 #[cfg(test)]
@@ -205,6 +240,9 @@ mod tests {
         let call = vocabulary.header("RDMA2WG_CALL_INLINE").unwrap();
         assert_eq!((call.name.as_str(), call.number), ("RDMA2_CALL_INLINE", 10));
         assert_eq!(vocabulary.header_of(10), Some(call));
+        // It is made once, and not for each lookup.
+        let again = vocabulary.header("RDMA2_CALL_INLINE").unwrap();
+        assert!(std::ptr::eq(call, again));
         assert_eq!(vocabulary.header("RDMA2_GRANT").unwrap().fields, None);
         assert_eq!(vocabulary.header("RDMA2_CALL_HINT"), None);
         let own = "const RDMA2_CALL_HINT = 0xffffff10;\nstruct rpcrdma2_hdr_call_hint { uint32 rdma_hint; };";

@@ -8,7 +8,8 @@ mod common;
 
 use std::time::Duration;
 
-use rpcrdma_conform::file::{Vocabularies, parse};
+use rpcrdma_conform::case::Ground;
+use rpcrdma_conform::file::{Vocabularies, load, parse};
 use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::Verdict;
 use rpcrdma_conform::run::Server;
@@ -77,6 +78,72 @@ fn messages_that_other_cases_pass_over_can_be_expected() {
         panic!("not passed and failed");
     };
     assert!(why.contains("which is not"), "{why}");
+}
+
+#[test]
+fn a_case_whose_base_is_missing_is_not_tested() {
+    let text = "
+        case rfc8166/4.6.2/900 MUST
+        needs rfc8166/4.6.2/1
+        sends RDMA_DONE
+        expects silence
+        --> RDMA_DONE
+        <-- nothing";
+    let why = "rfc8166/4.6.2/1 is the address of no case";
+    assert_eq!(verdicts(text), [Verdict::NotTested(why.into())]);
+}
+
+#[test]
+fn a_file_with_a_case_whose_base_is_missing_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, lines: &str| {
+        let path = dir.path().join(name);
+        let text =
+            format!("sends RDMA_DONE\nexpects silence\n{lines}\n--> RDMA_DONE\n<-- nothing\n");
+        let number = 900 + name.len();
+        std::fs::write(&path, format!("case rfc8166/4.6.2/{number} MUST\n{text}")).unwrap();
+        path
+    };
+    let first = write("a.case", "needs rfc8166/4.6.2/907.");
+    let second = write("bc.case", "");
+    let loaded = |paths: &[&std::path::PathBuf]| {
+        let paths: Vec<_> = paths.iter().map(|it| (*it).clone()).collect();
+        load(
+            &paths,
+            &Vocabularies::new(&[]),
+            &Ground::without_files(1),
+            &[],
+        )
+    };
+    // Another file may have it.
+    assert_eq!(loaded(&[&first, &second]).unwrap().len(), 2);
+    let error = loaded(&[&first]).unwrap_err();
+    assert_eq!((error.line, error.column), (4, 7), "{error}");
+    assert!(
+        error.what.ends_with("907 is the address of no case"),
+        "{error}"
+    );
+}
+
+#[test]
+fn more_files_than_are_read_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..=1024 {
+        let path = dir.path().join(format!("{number}.case"));
+        std::fs::write(
+            path,
+            format!("case rfc8166/4.6.2/{number} MUST\nsends x\nexpects y\n--> RDMA_DONE"),
+        )
+        .unwrap();
+    }
+    let loaded = || {
+        let ground = Ground::without_files(1);
+        load(&[dir.path().into()], &Vocabularies::new(&[]), &ground, &[])
+    };
+    let error = loaded().unwrap_err();
+    assert_eq!(error.what, "it has more than 1024 files NAME.case");
+    std::fs::remove_file(dir.path().join("1024.case")).unwrap();
+    assert_eq!(loaded().unwrap().len(), 1024);
 }
 
 /// A call in two messages, each with a credit of the server, and a call in memory.

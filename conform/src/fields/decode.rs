@@ -190,9 +190,9 @@ mod tests {
             "rdma_props[0].rdma_data".into(),
             Setting::Octets(size.clone()),
         );
-        let mut message = encode(&vocabulary, &header, &values).unwrap();
+        let mut message = encode(&vocabulary, header, &values).unwrap();
         message.extend([1, 2, 3, 4]);
-        let decoded = decode(&vocabulary, &header, &message).unwrap();
+        let decoded = decode(&vocabulary, header, &message).unwrap();
         assert_eq!(decoded.get("rdma_props"), Some(&Leaf::Count(1)));
         assert_eq!(
             decoded.get("rdma_props[0].rdma_which"),
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(decoded.rest, [1, 2, 3, 4]);
         for length in 0..message.len() - 4 {
             assert!(
-                decode(&vocabulary, &header, &message[..length]).is_err(),
+                decode(&vocabulary, header, &message[..length]).is_err(),
                 "{length}"
             );
         }

@@ -10,7 +10,8 @@ use crate::vocabulary::{FIXED, HeaderType, Vocabulary};
 use crate::xdr::{Arm, Body, Declaration, Shape, Type};
 
 pub use decode::{Decoded, Leaf, decode};
-pub use encode::{Setting, Values, encode};
+pub use encode::{NotEncoded, Setting, Values, encode};
+pub(crate) use encode::{encode_within, is_below};
 
 /// The field that stands for the beginning of the RPC message, which follows the header.
 const FIRST_WORD: &str = "rdma_rpc_first_word";
@@ -20,8 +21,9 @@ const LONGEST: usize = 1 << 20;
 const MOST_ELEMENTS: usize = 4096;
 /// The most structures within each other.
 const DEEPEST: usize = 32;
-/// The most steps of an encoding, a decoding or a search. Each field takes one at least.
+/// The most steps of an encoding or a decoding, and of a search. Each field takes one at least.
 const MOST_STEPS: usize = 1 << 18;
+const MOST_SEARCHED: usize = 1 << 14;
 
 /// A field, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,7 +173,10 @@ pub(crate) fn find<'a>(
     };
     for part in text.split('.') {
         let (name, index) = indexed(part)?;
-        let Some((inner, node)) = search(vocabulary, &members, name) else {
+        // The RPC message is set by itself.
+        let known = name != FIRST_WORD;
+        let found = known.then(|| search(vocabulary, &members, name)).flatten();
+        let Some((inner, node)) = found else {
             let mut known: Vec<&str> = members.iter().map(|(name, _)| *name).collect();
             known.retain(|it| !it.is_empty() && *it != FIRST_WORD);
             return Err(NoPlace {
@@ -223,7 +228,7 @@ fn search<'a>(
     members: &[(&'a str, Node<'a>)],
     name: &str,
 ) -> Option<(String, Node<'a>)> {
-    let mut steps = MOST_STEPS;
+    let mut steps = MOST_SEARCHED;
     let mut level: Vec<(String, Node<'a>)> = members
         .iter()
         .map(|(name, node)| ((*name).to_owned(), *node))
@@ -273,19 +278,19 @@ mod tests {
     fn structures_on_the_way_may_be_left_out() {
         let vocabulary = Vocabulary::new(Dialect::Wg).unwrap();
         let header = vocabulary.header("RDMA2_CALL_INLINE").unwrap();
-        let name = |text| find(&vocabulary, &header, text).map(|it| it.name);
+        let name = |text| find(&vocabulary, header, text).map(|it| it.name);
         let whole = "rdma_reads[0].rdma_entry.rdma_target.rdma_handle";
         assert_eq!(name("rdma_reads[0].rdma_handle").unwrap(), whole);
         assert_eq!(name(whole).unwrap(), whole);
         assert_eq!(
-            shortest(&vocabulary, &header, whole),
+            shortest(&vocabulary, header, whole),
             "rdma_reads[0].rdma_handle"
         );
         let reply = "rdma_provisional_reply.rdma_target[2].rdma_length";
         assert_eq!(name(reply).unwrap(), reply);
-        assert_eq!(shortest(&vocabulary, &header, reply), reply);
+        assert_eq!(shortest(&vocabulary, header, reply), reply);
         let error = vocabulary.header("RDMA2_ERROR").unwrap();
-        let low = find(&vocabulary, &error, "rdma_vers_low").unwrap();
+        let low = find(&vocabulary, error, "rdma_vers_low").unwrap();
         assert_eq!(low.name, "rdma_vrange.rdma_vers_low");
     }
 
@@ -293,7 +298,7 @@ mod tests {
     fn what_is_no_place_is_said_with_what_there_is() {
         let vocabulary = Vocabulary::new(Dialect::One).unwrap();
         let header = vocabulary.header("RDMA_MSG").unwrap();
-        let error = |text| find(&vocabulary, &header, text).unwrap_err();
+        let error = |text| find(&vocabulary, header, text).unwrap_err();
         assert_eq!(
             error("rdma_raeds").what,
             "RDMA_MSG has no field rdma_raeds here"
@@ -326,9 +331,9 @@ mod tests {
         let mut vocabulary = Vocabulary::new(Dialect::Wg).unwrap();
         vocabulary.add(&text).unwrap();
         let header = vocabulary.header("RDMA2_BOMB").unwrap();
-        assert!(find(&vocabulary, &header, "nothing").is_err());
-        assert!(encode(&vocabulary, &header, &Values::default()).is_err());
+        assert!(find(&vocabulary, header, "nothing").is_err());
+        assert!(encode(&vocabulary, header, &Values::default()).is_err());
         let message = [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 99];
-        assert!(decode(&vocabulary, &header, &message).is_err());
+        assert!(decode(&vocabulary, header, &message).is_err());
     }
 }

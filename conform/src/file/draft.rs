@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use super::MOST_OFFERED;
 use super::line::{Line, Wrong};
-use super::message::Message;
+use super::message::{Budget, Message};
 use super::value::Context;
 use crate::case::{Case, End, Ground, Level, Step, address_of, opening};
-use crate::cases::content;
 use crate::dialect::Dialect;
 use crate::expect::Expect;
 use crate::vocabulary::Vocabulary;
@@ -16,8 +14,9 @@ use crate::wire::v1::{Segment, segment};
 /// The tagged offset of all memory, and the distance between the handles of two.
 const OFFSET: u64 = 0x1_0000_0000;
 const HANDLES: usize = 0x100;
-/// The most memories of one case.
+/// The most memories of one case, and the most octets that it offers: the memory that its performance takes.
 const MOST_MEMORY: usize = 4096;
+const MOST_OFFERED: usize = 64 << 20;
 
 /// A case up to the line that was read last.
 pub(super) struct Draft<'a> {
@@ -39,11 +38,15 @@ pub(super) struct Draft<'a> {
     message: Option<Message<'a>>,
     /// The XID of the last message that was sent.
     last_xid: Option<u32>,
+    /// The octets of memory that are offered so far.
+    offered: usize,
+    /// What is left of the file's.
+    budget: Budget,
 }
 
 impl<'a> Draft<'a> {
     /// Begins a case by its line `case ADDRESS LEVEL`.
-    pub(super) fn begin(line: Line<'a>, ground: &'a Ground) -> Result<Self, Wrong> {
+    pub(super) fn begin(line: Line<'a>, ground: &'a Ground, budget: Budget) -> Result<Self, Wrong> {
         const INSTEAD: &str = "case DOCUMENT/SECTION/NUMBER LEVEL in small letters, as case rpcrdma2-07/6.1/901 MUST \
              (or SHOULD, or robustness)";
         let wrong = || line.wrong(format!("{} begins no case", line.text), INSTEAD);
@@ -93,6 +96,8 @@ impl<'a> Draft<'a> {
             script: Vec::new(),
             message: None,
             last_xid: None,
+            offered: 0,
+            budget,
         })
     }
 
@@ -102,7 +107,7 @@ impl<'a> Draft<'a> {
         match first {
             "sends" => self.sends = Some(text()),
             "expects" => self.expects = Some(text()),
-            "needs" => self.needs = Some(text()),
+            "needs" => self.needs = Some(line.address().to_owned()),
             "hostile" => self.hostile = true,
             _ => return false,
         }
@@ -135,7 +140,6 @@ impl<'a> Draft<'a> {
         line: Line<'a>,
         words: &[&'a str],
         vocabulary: &Arc<Vocabulary>,
-        offered: &mut usize,
     ) -> Result<(), Wrong> {
         let ground = self.ground;
         let context = self
@@ -168,14 +172,13 @@ impl<'a> Draft<'a> {
                 self.script.push(Step::Connect(private));
             }
             ["offer", name, length, "octets"] => {
-                let length = self.length(line, length, offered)?;
+                let length = self.offered(line, length, length.parse().ok())?;
                 let segment = self.remember(line, name, length)?;
-                let content = content(segment.handle, length);
-                self.script.push(Step::Offer(segment, content));
+                self.script.push(Step::OfferAny(segment));
             }
             ["offer", name, "=", value @ ..] => {
                 let bytes = self.rpc(line, value)?;
-                *offered = offered.saturating_add(bytes.len());
+                self.offered(line, name, Some(bytes.len()))?;
                 let segment = self.remember(line, name, bytes.len())?;
                 self.script.push(Step::Offer(segment, bytes));
             }
@@ -282,7 +285,7 @@ impl<'a> Draft<'a> {
             return Ok(());
         };
         if message.sends {
-            let (xid, bytes) = message.encode(context)?;
+            let (xid, bytes) = message.encode(context, &mut self.budget)?;
             self.last_xid = Some(xid);
             self.script.push(Step::Send(bytes));
             return Ok(());
@@ -319,27 +322,32 @@ impl<'a> Draft<'a> {
         self.context(line)?.memory(&line, name)
     }
 
-    fn length(&self, line: Line<'a>, text: &str, offered: &mut usize) -> Result<usize, Wrong> {
-        let length = text.parse::<usize>().ok();
-        let all = length.and_then(|it| offered.checked_add(it));
+    /// Counts memory that the case offers, and returns its length. An error is at `word`.
+    fn offered(
+        &mut self,
+        line: Line<'a>,
+        word: &str,
+        length: Option<usize>,
+    ) -> Result<usize, Wrong> {
+        let all = length.and_then(|it| self.offered.checked_add(it));
         match (length, all.filter(|it| *it <= MOST_OFFERED)) {
             (Some(length), Some(all)) => {
-                *offered = all;
+                self.offered = all;
                 Ok(length)
             }
             _ => {
-                let what = format!("{text} octets cannot be offered");
-                let instead = format!(
-                    "offer NAME 4096 octets, and at most {MOST_OFFERED} in all cases of the file"
-                );
-                Err(line.wrong(what, instead))
+                let length = length.map_or_else(|| word.to_owned(), |it| it.to_string());
+                let what = format!("{length} octets cannot be offered");
+                let instead =
+                    format!("offer NAME 4096 octets, and at most {MOST_OFFERED} in one case");
+                Err(line.wrong_at(word, what, instead))
             }
         }
     }
 
     /// Gives memory a name.
     fn remember(&mut self, line: Line<'a>, name: &str, length: usize) -> Result<Segment, Wrong> {
-        let wrong = |what: &str| Err(line.wrong(what, "another name"));
+        let wrong = |what: &str| Err(line.wrong_at(name, what, "another name"));
         let Some(context) = &mut self.context else {
             return wrong("a step before the version is known");
         };
@@ -355,8 +363,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the whole case.
-    pub(super) fn finish(mut self) -> Result<Case, Wrong> {
+    /// Returns the whole case, and what is left of the file's budget.
+    pub(super) fn finish(mut self) -> Result<(Case, Budget), Wrong> {
         self.end_message()?;
         let line = self.line;
         let dialect = self.dialect(line)?;
@@ -370,7 +378,7 @@ impl<'a> Draft<'a> {
         }
         let sends = self.sends.clone().ok_or_else(|| missing("sends"))?;
         let expects = self.expects.clone().ok_or_else(|| missing("expects"))?;
-        Ok(Case {
+        let case = Case {
             dialect,
             section: self.section.into(),
             number: self.number,
@@ -381,7 +389,8 @@ impl<'a> Draft<'a> {
             hostile: self.hostile,
             script: self.script,
             end: self.end,
-        })
+        };
+        Ok((case, self.budget))
     }
 }
 

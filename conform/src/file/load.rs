@@ -6,13 +6,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Error, parse};
+use super::line::{Error, Line, lines};
+use super::parse;
 use crate::case::{Case, Ground};
 use crate::dialect::Dialect;
 use crate::vocabulary::Vocabulary;
 
 /// The longest file, bytes, and the most files of a folder.
-const LONGEST: u64 = 256 << 10;
+pub(super) const LONGEST: u64 = 256 << 10;
 const MOST_FILES: usize = 1024;
 /// The end of the names of case files in a folder.
 const SUFFIX: &str = "case";
@@ -37,6 +38,7 @@ impl Vocabularies {
         let wrong = |file: &str, error: crate::xdr::Error| Error {
             file: file.to_owned(),
             line: error.line,
+            column: error.column,
             what: error.what,
             instead: format!(
                 "a definition of the XDR language (RFC 4506, section 6.3); the files of {dialect} are known, and \
@@ -80,7 +82,8 @@ impl Vocabularies {
 /// `others` has the addresses of cases that are performed beside them.
 ///
 /// # Errors
-/// A file cannot be read, has an error, or gives a case the address of another one.
+/// A file cannot be read, has an error, gives a case the address of another one, or a case in it needs one that there
+/// is not.
 pub fn load(
     paths: &[PathBuf],
     vocabularies: &Vocabularies,
@@ -91,10 +94,11 @@ pub fn load(
     for case in others {
         owners.insert(case.address(), "a built-in case".into());
     }
-    let mut all = Vec::new();
+    let (mut all, mut needs) = (Vec::new(), Vec::new());
     for path in files(paths)? {
-        let name = shown(&path);
-        for case in parse(&name, &text(&path)?, vocabularies, ground)? {
+        let (name, text) = (shown(&path), text(&path)?);
+        needs.extend(needed(&name, &text));
+        for case in parse(&name, &text, vocabularies, ground)? {
             let address = case.address();
             if let Some(owner) = owners.insert(address.clone(), format!("a case of {name}")) {
                 return Err(whole(
@@ -106,7 +110,23 @@ pub fn load(
             all.push(case);
         }
     }
-    Ok(all)
+    match needs.into_iter().find(|(it, _)| !owners.contains_key(it)) {
+        None => Ok(all),
+        Some((_, error)) => Err(error),
+    }
+}
+
+/// Returns the addresses in lines `needs ADDRESS`, each with the error that there is if it is that of no case.
+fn needed(file: &str, text: &str) -> Vec<(String, Error)> {
+    let one = |line: Line<'_>| {
+        let is_needs = line.text.split_whitespace().next() == Some("needs");
+        let address = Some(line.address()).filter(|_| is_needs)?;
+        let what = format!("{address} is the address of no case");
+        let instead = "that of a case in these files, or give --built-in for the built-in ones";
+        let wrong = line.wrong_at(address, what, instead);
+        Some((address.to_owned(), wrong.of(file)))
+    };
+    lines(text).filter_map(one).collect()
 }
 
 /// Returns the files themselves, and those in folders, in the order of their names.
@@ -121,9 +141,14 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(path).map_err(unreadable)? {
             let inner = entry.map_err(unreadable)?.path();
-            if inner.extension().is_some_and(|it| it == SUFFIX) && found.len() < MOST_FILES {
-                found.push(inner);
+            if inner.extension().is_none_or(|it| it != SUFFIX) {
+                continue;
             }
+            if found.len() >= MOST_FILES {
+                let what = format!("it has more than {MOST_FILES} files NAME.{SUFFIX}");
+                return Err(whole(path, what, "several folders with fewer".into()));
+            }
+            found.push(inner);
         }
         if found.is_empty() {
             let what = format!("no name of a file in it ends in .{SUFFIX}");
@@ -161,6 +186,7 @@ fn whole(path: &Path, what: String, instead: String) -> Error {
     Error {
         file: shown(path),
         line: 0,
+        column: 0,
         what,
         instead,
     }

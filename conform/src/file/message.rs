@@ -1,17 +1,37 @@
 //! A message of a case: its type, its fields, and the RPC message behind them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::line::{Line, Wrong};
 use super::value::Context;
 use crate::dialect::Dialect;
-use crate::fields::{self, Form, Setting, Values};
+use crate::fields::{self, Form, Setting, Values, is_below};
 use crate::pattern::{Pattern, Wanted};
 use crate::vocabulary::{FIXED, HeaderType, Vocabulary};
 use crate::wire::wg;
 
+/// The most fields, and the most octets, of all messages that the cases of one file send.
+const MOST_FIELDS: usize = 1 << 22;
+const MOST_OCTETS: usize = 64 << 20;
 /// The longest time that a line may give a message.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
+
+/// What the messages of a file may still have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    steps: usize,
+    octets: usize,
+}
+
+impl Budget {
+    pub(super) fn of_file() -> Self {
+        Self {
+            steps: MOST_FIELDS,
+            octets: MOST_OCTETS,
+        }
+    }
+}
 
 /// A message whose lines are being read.
 pub(super) struct Message<'a> {
@@ -24,8 +44,11 @@ pub(super) struct Message<'a> {
     /// The time in which it must come.
     pub(super) within: Option<Duration>,
     values: Values,
-    /// Places of positions, with their distances from the end of the RPC message behind the header.
-    from_end: Vec<(String, i64)>,
+    /// Places of positions, with their distances from the end of the RPC message behind the header. None of them is
+    /// among the values.
+    from_end: BTreeMap<String, i64>,
+    /// Where each place of a message that is sent was set.
+    set_by: BTreeMap<String, (Line<'a>, &'a str)>,
     wanted: Vec<(String, Option<Wanted>)>,
     rpc: Option<(Line<'a>, Vec<&'a str>)>,
 }
@@ -48,10 +71,11 @@ impl<'a> Message<'a> {
                 return Err(line.wrong(format!("{} is no message", line.text), instead));
             }
         };
-        let header = vocabulary.header(name).or_else(|| unnamed(name));
-        let header = header.ok_or_else(|| {
-            let known = vocabulary.headers().into_iter().map(|it| it.name);
-            line.wrong(
+        let header = vocabulary.header(name).cloned();
+        let header = header.or_else(|| unnamed(name)).ok_or_else(|| {
+            let known = vocabulary.headers().iter().map(|it| it.name.as_str());
+            line.wrong_at(
+                name,
                 format!("{name} is no header type of {}", vocabulary.dialect()),
                 format!(
                     "one of {}; its number; or give --xdr FILE with const {name} = NUMBER; and a structure that is \
@@ -67,7 +91,8 @@ impl<'a> Message<'a> {
             or,
             within,
             values: Values::new(),
-            from_end: Vec::new(),
+            from_end: BTreeMap::new(),
+            set_by: BTreeMap::new(),
             wanted: Vec::new(),
             rpc: None,
         })
@@ -78,7 +103,7 @@ impl<'a> Message<'a> {
         &mut self,
         context: &Context<'a>,
         line: Line<'a>,
-        field: &str,
+        field: &'a str,
         value: &[&'a str],
     ) -> Result<(), Wrong> {
         if field == "rpc" {
@@ -87,7 +112,8 @@ impl<'a> Message<'a> {
         }
         let vocabulary = &context.vocabulary;
         let found = fields::find(vocabulary, &self.header, field);
-        let place = found.map_err(|no| line.wrong(no.what, no.instead))?;
+        let place = found.map_err(|no| line.wrong_at(field, no.what, no.instead))?;
+        let by = (line, field);
         let xid = context.xid(1).unwrap_or_default();
         if let ["memory", name] = value {
             let segment = context.memory(&line, name)?;
@@ -99,9 +125,9 @@ impl<'a> Message<'a> {
                 let at = fields::find(vocabulary, &self.header, &format!("{field}.{name}"));
                 let at = at.map_err(|_| {
                     let instead = format!("the place of a segment, as {field}.rdma_target");
-                    line.wrong(format!("{field} is no segment"), instead)
+                    line.wrong_at(field, format!("{field} is no segment"), instead)
                 })?;
-                self.put(at.name, Setting::Number(number));
+                self.put(by, at.name, Setting::Number(number));
             }
             return Ok(());
         }
@@ -109,7 +135,7 @@ impl<'a> Message<'a> {
             && self.sends
         {
             let raw = context.octets(&line, words, xid)?;
-            self.put(place.name, Setting::Raw(raw));
+            self.put(by, place.name, Setting::Raw(raw));
             return Ok(());
         }
         let form = place.node.form(vocabulary);
@@ -119,10 +145,13 @@ impl<'a> Message<'a> {
             let distance: i32 = match distance {
                 "" => 0,
                 signed => signed.parse().map_err(|_| {
-                    line.wrong(format!("{word} is no position"), "end, end-8, or end+4096")
+                    let what = format!("{word} is no position");
+                    line.wrong_at(word, what, "end, end-8, or end+4096")
                 })?,
             };
-            self.from_end.push((place.name, distance.into()));
+            self.values.remove(&place.name);
+            self.set_by.insert(place.name.clone(), by);
+            self.from_end.insert(place.name, distance.into());
             return Ok(());
         }
         match (form, value) {
@@ -130,7 +159,7 @@ impl<'a> Message<'a> {
                 let at = place.name;
                 match self.sends {
                     // Nothing is there unless it is set.
-                    true => self.values.retain(|name, _| !name.starts_with(&at)),
+                    true => self.unset(&at),
                     false => self.wanted.push((at, Some(Wanted::None))),
                 }
                 Ok(())
@@ -150,21 +179,21 @@ impl<'a> Message<'a> {
                 let number = context.scalar(&line, value)?;
                 if form == Form::Word && number > u64::from(u32::MAX) {
                     let what = format!("{field} has 32 bits, and {number} has more");
-                    return Err(line.wrong(what, "a number up to 4294967295"));
+                    return Err(line.wrong_at(field, what, "a number up to 4294967295"));
                 }
-                self.put(place.name, Setting::Number(number));
+                self.put(by, place.name, Setting::Number(number));
                 Ok(())
             }
             (Form::Opaque | Form::Fixed(_), value) => {
                 let octets = context.octets(&line, value, xid)?;
-                self.put(place.name, Setting::Octets(octets));
+                self.put(by, place.name, Setting::Octets(octets));
                 Ok(())
             }
             (Form::Struct(_) | Form::Union(..), _) => {
                 let members = place.node.members(vocabulary);
                 let names = members.iter().map(|(name, _)| format!("{field}.{name}"));
                 let instead = names.collect::<Vec<_>>().join(" = ..., ") + " = ...";
-                Err(line.wrong(format!("{field} has fields of its own"), instead))
+                Err(line.wrong_at(field, format!("{field} has fields of its own"), instead))
             }
             (Form::List(_) | Form::Optional(_) | Form::Array(_), _) => {
                 let instead = match form {
@@ -173,13 +202,16 @@ impl<'a> Message<'a> {
                     }
                     _ => format!("{field} = none, or its elements: {field}[0].NAME = ..."),
                 };
-                Err(line.wrong(format!("{field} holds others"), instead))
+                Err(line.wrong_at(field, format!("{field} holds others"), instead))
             }
         }
     }
 
-    fn put(&mut self, place: String, setting: Setting) {
+    /// Takes a value of a place. It takes the place of one before.
+    fn put(&mut self, by: (Line<'a>, &'a str), place: String, setting: Setting) {
         if self.sends {
+            self.from_end.remove(&place);
+            self.set_by.insert(place.clone(), by);
             self.values.insert(place, setting);
             return;
         }
@@ -190,13 +222,19 @@ impl<'a> Message<'a> {
         self.wanted.push((place, Some(wanted)));
     }
 
+    /// Forgets what is set at a place and within it.
+    fn unset(&mut self, place: &str) {
+        self.values.retain(|it, _| !is_below(it, place));
+        self.from_end.retain(|it, _| !is_below(it, place));
+    }
+
     /// Sets a number, if nothing else is set.
     fn default(&mut self, place: &str, number: u32) {
         let number = u64::from(number);
-        if self.sends {
+        if self.sends && !self.from_end.contains_key(place) {
             let place = self.values.entry(place.to_owned());
             place.or_insert(Setting::Number(number));
-        } else if !self.wanted.iter().any(|(name, _)| name == place) {
+        } else if !self.sends && !self.wanted.iter().any(|(name, _)| name == place) {
             let wanted = Some(Wanted::Number(number..=number));
             self.wanted.push((place.to_owned(), wanted));
         }
@@ -211,7 +249,11 @@ impl<'a> Message<'a> {
     }
 
     /// Returns the XID and the octets of a message that is sent.
-    pub(super) fn encode(mut self, context: &Context<'a>) -> Result<(u32, Vec<u8>), Wrong> {
+    pub(super) fn encode(
+        mut self,
+        context: &Context<'a>,
+        budget: &mut Budget,
+    ) -> Result<(u32, Vec<u8>), Wrong> {
         let vocabulary = context.vocabulary.clone();
         let first = context.xid(1).unwrap_or_default();
         let [xid, version, credit] = FIXED;
@@ -225,7 +267,9 @@ impl<'a> Message<'a> {
             let rpc = context.rpc(line, words, xid)?;
             if rpc.more {
                 let instead = "all octets, and no ...";
-                return Err(line.wrong("a message that is sent has a length", instead));
+                let what = "a message that is sent has a length";
+                let at = words.last().copied().unwrap_or_default();
+                return Err(line.wrong_at(at, what, instead));
             }
             payload = rpc.begins;
         }
@@ -235,15 +279,30 @@ impl<'a> Message<'a> {
             let position = position.ok_or_else(|| {
                 let octets = payload.len();
                 let what = format!("{place} is before the RPC message of {octets} octets");
-                self.line.wrong(what, "end, or less before it")
+                self.wrong(&place, what, "end, or less before it")
             })?;
             self.values.insert(place, Setting::Number(position.into()));
         }
-        let encoded = fields::encode(&vocabulary, &self.header, &self.values);
-        let mut message =
-            encoded.map_err(|what| self.line.wrong(what, "fewer or shorter fields"))?;
+        let (header, values) = (&self.header, &self.values);
+        let encoded = fields::encode_within(&vocabulary, header, values, &mut budget.steps);
+        let mut message = encoded.map_err(|error| {
+            let instead = "fewer or shorter fields, or words in the place of the whole";
+            self.wrong(&error.place, error.what.clone(), instead)
+        })?;
         message.extend(payload);
+        budget.octets = budget.octets.checked_sub(message.len()).ok_or_else(|| {
+            let what = format!("the messages of the file have more than {MOST_OCTETS} octets");
+            self.line.wrong(what, "several shorter files")
+        })?;
         Ok((xid, message))
+    }
+
+    /// Returns an error about a place, at the line that sets it, if there is one.
+    fn wrong(&self, place: &str, what: String, instead: &str) -> Wrong {
+        match self.set_by.get(place) {
+            Some((line, field)) => line.wrong_at(field, what, instead),
+            None => self.line.wrong(what, instead),
+        }
     }
 
     /// Returns what is compared of a message that is expected. Unless the case sets its XID, it is that of the last
@@ -305,7 +364,8 @@ fn duration(line: Line<'_>, text: &str) -> Result<Duration, Wrong> {
     let time = time.map(Duration::from_millis);
     time.filter(|it| !it.is_zero() && *it <= LONGEST_WAIT)
         .ok_or_else(|| {
-            line.wrong(
+            line.wrong_at(
+                text,
                 format!("{text} is no time"),
                 "within 500ms, or within 2s, up to 600s",
             )

@@ -17,16 +17,15 @@ use crate::case::{Case, Ground};
 use crate::dialect::Dialect;
 use draft::Draft;
 use line::{Line, Wrong, lines};
+use message::Budget;
 
 pub use line::Error;
 pub use load::{Vocabularies, load};
-pub use recorded::{Left, Recorded, Recording};
+pub use recorded::{Left, Recorded, Recording, Written};
 
-/// The most octets of memory that the cases of one file offer.
-const MOST_OFFERED: usize = 64 << 20;
 /// The words that begin a line.
 const WORDS: &str = "--> TYPE, <-- TYPE, or <-- TYPE, FIELD = VALUE, rpc = VALUE, offer, room, holds, connect, end, \
-     case, speaks, section, sends, expects, needs, or hostile";
+     case, speaks, sends, expects, needs, or hostile";
 
 /// Makes cases of a file, on this ground.
 ///
@@ -40,14 +39,16 @@ pub fn parse(
 ) -> Result<Vec<Case>, Error> {
     let mut cases = Vec::new();
     let mut draft: Option<Draft<'_>> = None;
-    let mut offered = 0;
+    let mut budget = Budget::of_file();
     for line in lines(text) {
         let first = line.text.split_whitespace().next().unwrap_or_default();
         if first == "case" {
             if let Some(done) = draft.take() {
-                cases.push(done.finish().map_err(|wrong| wrong.of(name))?);
+                let (case, left) = done.finish().map_err(|wrong| wrong.of(name))?;
+                cases.push(case);
+                budget = left;
             }
-            let begun = Draft::begin(line, ground).map_err(|wrong| wrong.of(name))?;
+            let begun = Draft::begin(line, ground, budget).map_err(|wrong| wrong.of(name))?;
             draft = Some(begun);
             continue;
         }
@@ -56,16 +57,18 @@ pub fn parse(
             let what = format!("{first} before the first case");
             return Err(line.wrong(what, instead).of(name));
         };
-        step(draft, line, first, vocabularies, &mut offered, name)?;
+        step(draft, line, first, vocabularies, name)?;
     }
     if let Some(done) = draft {
-        cases.push(done.finish().map_err(|wrong| wrong.of(name))?);
+        let (case, _) = done.finish().map_err(|wrong| wrong.of(name))?;
+        cases.push(case);
     }
     match cases.is_empty() {
         false => Ok(cases),
         true => Err(Error {
             file: name.to_owned(),
             line: 0,
+            column: 0,
             what: "there is no case in it".into(),
             instead: "case rpcrdma2-07/6.1/901 MUST, and what is sent and expected".into(),
         }),
@@ -78,7 +81,6 @@ fn step<'a>(
     line: Line<'a>,
     first: &str,
     vocabularies: &Vocabularies,
-    offered: &mut usize,
     name: &str,
 ) -> Result<(), Error> {
     let of = |wrong: Wrong| wrong.of(name);
@@ -91,7 +93,8 @@ fn step<'a>(
         let mut all = Dialect::ALL.into_iter();
         let dialect = all.find(|it| Some(&it.group()) == words.get(1));
         let wrong = || {
-            line.wrong(
+            line.wrong_at(
+                words.get(1).copied().unwrap_or_default(),
                 format!("{} is no version", line.rest()),
                 "speaks rpcrdma1, speaks rpcrdma2-07, or speaks rpcrdma2-01",
             )
@@ -101,6 +104,5 @@ fn step<'a>(
     }
     let dialect = draft.dialect(line).map_err(of)?;
     let vocabulary = vocabularies.of(dialect)?;
-    let taken = draft.step(line, &words, &vocabulary, offered);
-    taken.map_err(of)
+    draft.step(line, &words, &vocabulary).map_err(of)
 }

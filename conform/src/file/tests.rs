@@ -152,74 +152,155 @@ fn positions_can_be_counted_from_the_end_of_the_rpc_message() {
     );
 }
 
-/// Each error names its line, what is wrong, and what to write.
+/// Returns the words of the only message that is sent.
+fn sent(lines: &str) -> Vec<u32> {
+    let all = steps(lines);
+    let [Step::Send(message)] = &all[..] else {
+        panic!("{all:?}");
+    };
+    let words = message.chunks(4);
+    words
+        .map(|it| u32::from_be_bytes(it.try_into().unwrap()))
+        .collect()
+}
+
+#[test]
+fn the_last_value_of_a_field_is_the_one_that_is_sent() {
+    let position = |lines: &str| sent(&format!("--> RDMA_MSG\nrpc = {{xid}} 1\n{lines}"))[5];
+    let (end, number) = (
+        "rdma_reads[0].rdma_position = end\n",
+        "rdma_reads[0].rdma_position = 4\n",
+    );
+    assert_eq!(position(end), 8);
+    assert_eq!(position(&format!("{number}{end}")), 8);
+    assert_eq!(position(&format!("{end}{number}")), 4);
+    // An empty list has no element any more, wherever its position was counted from.
+    let none = format!("{end}rdma_reads = none\n");
+    let words = sent(&format!("--> RDMA_MSG\nrpc = {{xid}} 1\n{none}"));
+    assert_eq!(words, [XID, 1, 8, 0, 0, 0, 0, XID, 1]);
+}
+
+#[test]
+fn an_empty_list_leaves_fields_whose_names_begin_alike() {
+    let xdr = "const RDMA2_X = 99; struct rpcrdma2_hdr_x { uint32 rdma_list<>; uint32 rdma_list_more<>; };";
+    let text = "case rpcrdma2-07/1/1 MUST\nsends x\nexpects y\n--> RDMA2_X\nrdma_list[0] = 5\n\
+                rdma_list_more[0] = 6\nrdma_list = none";
+    let vocabularies = Vocabularies::new(&[("x.x".into(), xdr.into())]);
+    let cases = parse("a.case", text, &vocabularies, &ground()).unwrap();
+    let Some(Step::Send(message)) = cases[0].script.last() else {
+        panic!("{:?}", cases[0].script);
+    };
+    assert_eq!(message[16..], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 6]);
+}
+
+#[test]
+fn memory_that_is_offered_has_a_limit_in_each_case() {
+    let case = |number, lines: &str| {
+        format!(
+            "case x-00/1/{number} MUST\nspeaks rpcrdma1\nsends x\nexpects y\n{lines}\n--> RDMA_DONE\n"
+        )
+    };
+    let most = "offer m 67108864 octets";
+    // Two cases are not performed at the same time.
+    let cases = parsed(&(case(1, most) + &case(2, most))).unwrap();
+    assert_eq!(cases.len(), 2);
+    // The content is made when it is offered.
+    assert!(matches!(&cases[0].script[1], Step::OfferAny(segment) if segment.length == 64 << 20));
+    for (lines, column) in [
+        (format!("{most}\noffer n 1 octets"), 9),
+        (format!("{most}\noffer n = 1"), 7),
+    ] {
+        let error = parsed(&case(1, &lines)).unwrap_err();
+        assert_eq!((error.line, error.column), (6, column), "{error}");
+        assert!(error.instead.ends_with("67108864 in one case"), "{error}");
+    }
+}
+
+#[test]
+fn a_word_that_begins_no_line_is_not_offered() {
+    let [words, said] = ["sned", "section 4.5"].map(error);
+    assert!(
+        words.contains("write --> TYPE, ") && !words.contains("section"),
+        "{words}"
+    );
+    assert!(said.contains("section stands in the address"), "{said}");
+}
+
+/// Each error names its line and column, what is wrong, and what to write.
 #[test]
 fn errors_say_what_to_write() {
     for (lines, begins) in [
         (
             "",
-            "a.case:1: rfc8166/4.5.2/900 sends nothing; write --> TYPE",
+            "a.case:1:1: rfc8166/4.5.2/900 sends nothing; write --> TYPE",
         ),
         (
             "rdma_xid = 7",
-            "a.case:4: rdma_xid belongs to no message; write --> TYPE",
+            "a.case:4:1: rdma_xid belongs to no message; write --> TYPE",
         ),
         (
             "--> RDMA_MGS",
-            "a.case:4: RDMA_MGS is no header type of RPC-over-RDMA version 1; write one of RDMA_MSG, ",
+            "a.case:4:5: RDMA_MGS is no header type of RPC-over-RDMA version 1; write one of RDMA_MSG, ",
         ),
         (
             "--> RDMA_MSG\nrdma_xid = seven",
-            "a.case:5: seven is no number; write a number (7, 0x51)",
+            "a.case:5:12: seven is no number; write a number (7, 0x51)",
         ),
         (
             "--> RDMA_MSG\nrdma_xid = 4294967296",
-            "a.case:5: rdma_xid has 32 bits",
+            "a.case:5:1: rdma_xid has 32 bits",
         ),
         (
             "--> RDMA_MSG\nrdma_reads = 7",
-            "a.case:5: rdma_reads holds others; write rdma_reads = none, or its elements: rdma_reads[0].NAME",
+            "a.case:5:1: rdma_reads holds others; write rdma_reads = none, or its elements: rdma_reads[0].NAME",
         ),
         (
             "--> RDMA_MSG\nrdma_reads[0] = memory m",
-            "a.case:5: there is no memory m; write offer m",
+            "a.case:5:24: there is no memory m; write offer m",
         ),
         (
             "--> RDMA_MSG\nrpc = call NFS",
-            "a.case:5: call NFS names no procedure; write call PROGRAM",
+            "a.case:5:12: call NFS names no procedure; write call PROGRAM",
         ),
         (
             "--> RDMA_MSG\nrpc = \"abc",
-            "a.case:5: \"abc has no second quotation mark",
+            "a.case:5:7: \"abc has no second quotation mark",
         ),
         (
             "--> RDMA_MSG within 2s",
-            "a.case:4: --> RDMA_MSG within 2s is no message",
+            "a.case:4:1: --> RDMA_MSG within 2s is no message",
         ),
         (
             "<-- RDMA_MSG within 2h",
-            "a.case:4: 2h is no time; write within 500ms",
+            "a.case:4:21: 2h is no time; write within 500ms",
         ),
-        ("or <-- RDMA_MSG", "a.case:4: or stands for another message"),
+        (
+            "or <-- RDMA_MSG",
+            "a.case:4:1: or stands for another message",
+        ),
         (
             "offer m 99999999999 octets",
-            "a.case:4: 99999999999 octets cannot be offered",
+            "a.case:4:9: 99999999999 octets cannot be offered",
         ),
         (
             "room m 1 octets\nroom m 1 octets",
-            "a.case:5: there is memory of this name already",
+            "a.case:5:6: there is memory of this name already",
+        ),
+        (
+            "--> RDMA_ERROR\nrdma_err = ERR_CHUNK\n rdma_vers_low = 3",
+            "a.case:6:2: rdma_vrange.rdma_vers_low is not sent: other fields select another arm",
         ),
         (
             "end badly",
-            "a.case:4: end badly is no end; write end lives",
+            "a.case:4:1: end badly is no end; write end lives",
         ),
         (
             "sned",
-            "a.case:4: sned is no line of a case; write --> TYPE",
+            "a.case:4:1: sned is no line of a case; write --> TYPE",
         ),
         (
             "speaks rpcrdma3",
-            "a.case:4: rpcrdma3 is no version; write speaks rpcrdma1",
+            "a.case:4:8: rpcrdma3 is no version; write speaks rpcrdma1",
         ),
     ] {
         let error = error(lines);
@@ -229,94 +310,28 @@ fn errors_say_what_to_write() {
         ("", "a.case: there is no case in it; write case "),
         (
             "--> RDMA_MSG",
-            "a.case:1: --> before the first case; write case ",
+            "a.case:1:1: --> before the first case; write case ",
         ),
         (
             "case rfc8166/4 MUST",
-            "a.case:1: case rfc8166/4 MUST begins no case; write case DOCUMENT/",
+            "a.case:1:1: case rfc8166/4 MUST begins no case; write case DOCUMENT/",
         ),
         (
             "case RFC8166/4/1 MUST",
-            "a.case:1: case RFC8166/4/1 MUST begins no case",
+            "a.case:1:1: case RFC8166/4/1 MUST begins no case",
         ),
         (
             "case x-00/4/1 MUST\n--> 7",
-            "a.case:2: x-00/4/1 does not say which version is spoken",
+            "a.case:2:1: x-00/4/1 does not say which version is spoken",
         ),
         (
             "case rfc8166/4/1 MUST\n--> 7",
-            "a.case:1: rfc8166/4/1 has no line sends; write sends",
+            "a.case:1:1: rfc8166/4/1 has no line sends; write sends",
         ),
     ] {
         let error = parsed(text).unwrap_err().to_string();
         assert!(error.starts_with(begins), "{text}: {error}");
     }
-}
-
-fn recorded(packet: u64, from_client: bool, octets: Vec<u8>) -> Recorded {
-    Recorded {
-        packet,
-        connection: 0,
-        dialect: Dialect::Wg,
-        from_client,
-        octets,
-    }
-}
-
-#[test]
-fn a_recorded_exchange_is_written_as_a_case_that_can_be_read() {
-    let mut recording = Recording::new(Vocabularies::new(&[]));
-    let call = |xid| {
-        let call = rpc::nfs(xid, 6, rpc::read_args(&[9; 32], 0, 4096));
-        let header = v1::Header {
-            writes: vec![vec![v1::segment(0x77, 4096, 0)]],
-            ..v1::header(xid)
-        };
-        wg::call_with(&header, 0x77, &call.bytes())
-    };
-    let reply = |xid| wg::reply(xid, &rpc::accepted(xid, 0, &[0; 8]));
-    for (packet, xid) in [(1, 0x1000), (3, 0x1001)] {
-        recording.take(recorded(packet, true, call(xid))).unwrap();
-        recording
-            .take(recorded(packet + 1, false, reply(xid)))
-            .unwrap();
-    }
-    // Neither a call without a reply nor one with RPCSEC_GSS is a case.
-    recording.take(recorded(5, true, call(0x1002))).unwrap();
-    let secured = rpc::Call {
-        credential: (6, vec![0; 4]),
-        ..rpc::null(9)
-    };
-    recording
-        .take(recorded(6, true, wg::call(9, &secured.bytes())))
-        .unwrap();
-    recording.take(recorded(7, false, reply(9))).unwrap();
-    let (text, left) = recording.written("captured-x", "x.pcap").unwrap();
-    assert_eq!(
-        left,
-        Left {
-            alike: 1,
-            others: 3
-        }
-    );
-    let expected = "\
-case captured-x/0/1 robustness
-speaks rpcrdma2-07
-sends NFS 3 READ, as in packet 1
-expects RDMA2_REPLY_INLINE, as in packet 2
-
-room m1 4096 octets
-    --- RDMA2_CALL_INLINE ------------------->
-          rdma_provisional_writes[0].rdma_target[0] = memory m1
-          rdma_inv_handle = handle m1
-          rpc = call NFS 3 READ {file} x00000000 x00000000 x00001000
-    <-- RDMA2_REPLY_INLINE -------------------
-          rpc = reply SUCCESS 0 ...
-";
-    let (_, case) = text.split_once("\n\n").unwrap();
-    assert_eq!(case, expected);
-    let cases = parse("x.case", &text, &Vocabularies::new(&[]), &ground()).unwrap();
-    assert_eq!(cases.len(), 1);
 }
 
 /// Lines of the language with words in wrong places.
@@ -423,7 +438,11 @@ quickcheck! {
     fn any_file_is_read_or_refused_with_its_line(lines: Lines) -> TestResult {
         match parsed(&lines.0) {
             Ok(cases) => TestResult::from_bool(!cases.is_empty()),
-            Err(error) => TestResult::from_bool(error.line <= lines.0.lines().count()),
+            Err(error) => {
+                let line = lines.0.lines().nth(error.line.wrapping_sub(1)).unwrap_or_default();
+                let is_there = error.line <= lines.0.lines().count();
+                TestResult::from_bool(is_there && error.column <= line.chars().count().max(1))
+            }
         }
     }
 
@@ -445,9 +464,6 @@ quickcheck! {
         };
         let pattern = crate::pattern::Pattern { vocabulary, header: header_type, fields: Vec::new(), payload: None };
         let _ = pattern.check(None, &message);
-        let mut recording = Recording::new(Vocabularies::new(&[]));
-        recording.take(recorded(1, true, message.clone())).unwrap();
-        recording.take(recorded(2, false, message)).unwrap();
-        recording.written("x", "x").is_ok()
+        true
     }
 }

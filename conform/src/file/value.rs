@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
         found.ok_or_else(|| {
             let instead =
                 format!("offer {name} 4096 octets, or room {name} 4096 octets, before it");
-            line.wrong(format!("there is no memory {name}"), instead)
+            line.wrong_at(name, format!("there is no memory {name}"), instead)
         })
     }
 
@@ -110,7 +110,8 @@ impl<'a> Context<'a> {
             _ => None,
         };
         number.ok_or_else(|| {
-            line.wrong(
+            line.wrong_at(
+                words.first().copied().unwrap_or_default(),
                 format!("{} is no number", words.join(" ")),
                 "a number (7, 0x51), a constant of the XDR files, xid 2, or handle NAME",
             )
@@ -127,7 +128,8 @@ impl<'a> Context<'a> {
         let mut out = Vec::new();
         for word in words {
             let bytes = self.item(word, xid).ok_or_else(|| {
-                line.wrong(
+                line.wrong_at(
+                    word,
                     format!("{word} is no value"),
                     "numbers of 32 bits, constants, octets in hexadecimal (x0a0b), text (\"abc\"), {x0a0b} or \
                      {\"abc\"} for opaque data with its length, {file}, {folder} or {xid}",
@@ -136,7 +138,7 @@ impl<'a> Context<'a> {
             out.extend(bytes);
             if out.len() > LONGEST {
                 let what = format!("the value has more than {LONGEST} octets");
-                return Err(line.wrong(what, "a shorter one"));
+                return Err(line.wrong_at(word, what, "a shorter one"));
             }
         }
         Ok(out)
@@ -176,7 +178,7 @@ impl<'a> Context<'a> {
                 let number = || u32::try_from(self.number(result)?).ok();
                 let status = status.or_else(number).ok_or_else(|| {
                     let what = format!("{result} is no result of a call");
-                    line.wrong(what, format!("one of {}", RESULTS.join(", ")))
+                    line.wrong_at(result, what, format!("one of {}", RESULTS.join(", ")))
                 })?;
                 rpc::accepted(xid, status, &results)
             }
@@ -191,7 +193,8 @@ impl<'a> Context<'a> {
 
     fn call(&self, line: &Line<'_>, words: &[&str], xid: u32) -> Result<Vec<u8>, Wrong> {
         let wrong = || {
-            line.wrong(
+            line.wrong_at(
+                words.first().copied().unwrap_or_default(),
                 format!("call {} names no procedure", words.join(" ")),
                 "call PROGRAM VERSION PROCEDURE and arguments, as call NFS 3 GETATTR {file}",
             )

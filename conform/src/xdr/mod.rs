@@ -12,10 +12,12 @@ pub use parse::parse;
 
 /// An error in a file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {what}")]
+#[error("line {line}, column {column}: {what}")]
 pub struct Error {
     /// The line, from 1.
     pub line: usize,
+    /// The column, from 1, in characters.
+    pub column: usize,
     /// The description.
     pub what: String,
 }
@@ -83,14 +85,22 @@ pub struct Specification {
     pub types: Vec<(String, Body)>,
     /// Constants, including those of enumerations.
     pub constants: BTreeMap<String, u64>,
+    /// The places of types among all, by their names.
+    places: BTreeMap<String, usize>,
 }
 
 impl Specification {
     /// Returns the definition of a type.
     #[must_use]
     pub fn body(&self, name: &str) -> Option<&Body> {
-        let mut types = self.types.iter();
-        types.find(|(known, _)| known == name).map(|(_, body)| body)
+        let place = self.places.get(name)?;
+        self.types.get(*place).map(|(_, body)| body)
+    }
+
+    /// Adds the definition of a type that is not defined.
+    fn define(&mut self, name: String, body: Body) {
+        self.places.insert(name.clone(), self.types.len());
+        self.types.push((name, body));
     }
 
     /// Returns the fields of a linked structure, whose last field is a pointer to the next, without

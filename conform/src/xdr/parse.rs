@@ -44,7 +44,7 @@ fn define(
         Some(_) => return Err(words.error(format!("{name} is defined twice"))),
         None => {}
     }
-    into.types.push((name, body));
+    into.define(name, body);
     Ok(())
 }
 
@@ -98,14 +98,18 @@ fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
     let tag = declaration(words, into, None)?;
     words.expect(")")?;
     words.expect("{")?;
-    let (known, of) = discriminant(words, into, &tag.of)?;
+    let known = discriminant(words, into, &tag.of)?;
     let mut arms: Vec<Arm> = Vec::new();
     while !words.accept("}")? {
         let mut cases = Vec::new();
         while words.accept("case")? {
             let case = words.name()?;
-            if !known.contains(&case) {
-                return Err(words.error(format!("{case} is not of {of}")));
+            let is_known = match known {
+                Cases::Constants => into.constants.contains_key(&case),
+                Cases::Of(_, values) => values.iter().any(|(name, _)| *name == case),
+            };
+            if !is_known {
+                return Err(words.error(format!("{case} is not of {known}")));
             }
             cases.push(case);
             words.expect(":")?;
@@ -129,24 +133,35 @@ fn union(words: &mut Words<'_>, into: &mut Specification) -> Result<(), Error> {
     define(words, into, name, Body::Union(tag, arms))
 }
 
-/// Returns the names that the cases of a union may have, and what they are names of: the values of
-/// an enumeration or, if the discriminant is a number, all constants.
+/// The names that the cases of a union may have.
+#[derive(Clone, Copy)]
+enum Cases<'a> {
+    /// All constants: the discriminant is a number.
+    Constants,
+    /// The values of an enumeration with this name.
+    Of(&'a str, &'a [(String, u32)]),
+}
+
+impl std::fmt::Display for Cases<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Constants => "the constants",
+            Self::Of(name, _) => name,
+        })
+    }
+}
+
+/// Returns the names that the cases of a union with this discriminant may have.
 fn discriminant<'a>(
     words: &Words<'_>,
     into: &'a Specification,
     mut of: &'a Type,
-) -> Result<(Vec<String>, String), Error> {
+) -> Result<Cases<'a>, Error> {
     loop {
         match of {
-            Type::UnsignedInt => {
-                let constants = into.constants.keys().cloned().collect();
-                return Ok((constants, "the constants".to_owned()));
-            }
+            Type::UnsignedInt => return Ok(Cases::Constants),
             Type::Named(name) => match into.body(name) {
-                Some(Body::Enum(values)) => {
-                    let names = values.iter().map(|(name, _)| name.clone()).collect();
-                    return Ok((names, name.clone()));
-                }
+                Some(Body::Enum(values)) => return Ok(Cases::Of(name, values)),
                 // A type is defined before it is used, so that this ends.
                 Some(Body::Typedef(other)) if other.shape == Shape::One => of = &other.of,
                 _ => {

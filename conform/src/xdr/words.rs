@@ -6,38 +6,47 @@ use super::Error;
 #[derive(Debug)]
 pub(super) struct Words<'a> {
     text: &'a str,
-    line: usize,
+    /// The place behind the last word.
+    at: usize,
+    /// The place of the last word, which errors name.
+    last: usize,
 }
 
 impl<'a> Words<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { text, line: 1 }
+        Self {
+            text,
+            at: 0,
+            last: 0,
+        }
     }
 
+    /// Returns an error at the last word.
     pub(super) fn error(&self, what: impl Into<String>) -> Error {
+        let before = &self.text[..self.last];
+        let of_line = before.rsplit('\n').next().unwrap_or_default();
         Error {
-            line: self.line,
+            line: before.matches('\n').count() + 1,
+            column: of_line.chars().count() + 1,
             what: what.into(),
         }
     }
 
-    fn skip(&mut self, bytes: usize) {
-        let (skipped, rest) = self.text.split_at(bytes);
-        self.line += skipped.matches('\n').count();
-        self.text = rest;
-    }
-
     fn skip_blanks(&mut self) -> Result<(), Error> {
         loop {
-            let blanks = self.text.len() - self.text.trim_start().len();
-            self.skip(blanks);
-            if !self.text.starts_with("/*") {
+            let rest = &self.text[self.at..];
+            let trimmed = rest.trim_start();
+            self.at += rest.len() - trimmed.len();
+            if !trimmed.starts_with("/*") {
                 return Ok(());
             }
-            let Some(end) = self.text.find("*/") else {
-                return Err(self.error("a comment that does not end"));
-            };
-            self.skip(end + 2);
+            match trimmed.find("*/") {
+                Some(end) => self.at += end + 2,
+                None => {
+                    self.last = self.at;
+                    return Err(self.error("a comment that does not end"));
+                }
+            }
         }
     }
 
@@ -45,25 +54,26 @@ impl<'a> Words<'a> {
     /// end.
     pub(super) fn next(&mut self) -> Result<Option<&'a str>, Error> {
         self.skip_blanks()?;
-        let Some(first) = self.text.chars().next() else {
+        self.last = self.at;
+        let rest = &self.text[self.at..];
+        let Some(first) = rest.chars().next() else {
             return Ok(None);
         };
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let len = match is_part(first) {
-            true => self.text.find(|c| !is_part(c)).unwrap_or(self.text.len()),
+            true => rest.find(|c| !is_part(c)).unwrap_or(rest.len()),
             false => first.len_utf8(),
         };
-        let word = &self.text[..len];
-        self.skip(len);
-        Ok(Some(word))
+        self.at += len;
+        Ok(Some(&rest[..len]))
     }
 
     /// Returns the next word without consuming it.
     pub(super) fn peek(&mut self) -> Result<Option<&'a str>, Error> {
-        let (text, line) = (self.text, self.line);
-        let word = self.next();
-        (self.text, self.line) = (text, line);
-        word
+        let (at, last) = (self.at, self.last);
+        let word = self.next()?;
+        (self.at, self.last) = (at, last);
+        Ok(word)
     }
 
     pub(super) fn word(&mut self) -> Result<&'a str, Error> {
@@ -102,5 +112,31 @@ impl<'a> Words<'a> {
             None => word.parse(),
         };
         parsed.map_err(|_| self.error(format!("{word} is no number")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_line_and_the_column_of_its_word() {
+        let at = |text: &str| {
+            let mut words = Words::new(text);
+            let error = loop {
+                match words.expect("a") {
+                    Ok(()) => {}
+                    Err(error) => break error,
+                }
+            };
+            (error.line, error.column)
+        };
+        assert_eq!(at("a a b"), (1, 5));
+        assert_eq!(at("a /* b\n */ a\n  b"), (3, 3));
+        // Columns count characters.
+        assert_eq!(at("/* ü */ b"), (1, 9));
+        assert_eq!(at("a\n a /* without end"), (2, 4));
+        // The end of the file.
+        assert_eq!(at("a\na "), (2, 3));
     }
 }
