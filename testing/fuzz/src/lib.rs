@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod case_file;
 mod chunks;
 pub mod ddp;
 pub mod engine;
