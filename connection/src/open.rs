@@ -67,6 +67,12 @@ impl Collected {
     }
 
     /// Records that the parts take so many bytes now. Returns false if there is no memory for more.
+    ///
+    /// Calls in progress may take all memory that the connection can have, and release it when they are answered. A
+    /// message that has begun cannot wait for that. If they were counted, the peer would lose the connection because of
+    /// calls for which it was granted credits, and the replies with it. It would make the same calls over the next
+    /// connection, and might never get a reply. So only what other connections hold counts: all together can hold
+    /// more than the budget, by no more than the calls of one of them.
     #[inline]
     fn set(&mut self, bytes: usize) -> bool {
         bytes == self.bytes || self.change(bytes)
@@ -77,8 +83,11 @@ impl Collected {
             bytes.saturating_sub(self.bytes),
             self.bytes.saturating_sub(bytes),
         );
-        let account = self.account.as_ref();
-        let fits = more == 0 || account.is_none_or(|account| account.room() >= more);
+        let fits = more == 0
+            || self.account.as_ref().is_none_or(|account| {
+                let of_calls = account.held().saturating_sub(self.bytes);
+                account.room_without(of_calls) >= more
+            });
         self.charge.add(more);
         self.charge.sub(less);
         self.bytes = bytes;
@@ -366,6 +375,11 @@ impl Open {
         };
         self.incomplete_since.get_or_insert(now);
         if !self.collected.set(bytes) {
+            if self.shared.session.refuse_parts() {
+                self.incomplete_since = None;
+                let _ = self.collected.set(0);
+                return;
+            }
             let reason = "no memory for the rest of a message in several parts".to_owned();
             self.shared.actions.push_back(Action::Close { reason });
         }

@@ -7,11 +7,12 @@ mod support;
 use bytes::Bytes;
 use onc_rpc::{CALL, Encoder, Message, REPLY, Segments};
 use rdma::{Pool, Time};
-use rpcrdma_connection::{Action, CallId, Connection, Event};
-use rpcrdma_host::{Account, Budget, GUARANTEED, PER_CALL};
-use rpcrdma_negotiation::Version;
+use rpcrdma_connection::{Action, CallId, Connection, Event, Options};
+use rpcrdma_host::{Account, Budget, Charge, GUARANTEED, PER_CALL};
+use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v1::{Body, Chunks, Header, PrivateData, ReadSegment, Segment};
-use support::configs_with;
+use rpcrdma_v2_wg::{Direction, Properties};
+use support::{WgPeer, bytes, configs_with, inline_call, message};
 
 const MIB: usize = 1 << 20;
 
@@ -193,4 +194,60 @@ fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
     server.run();
     assert_eq!(server.reads.len(), 2);
     assert!(!server.connection.waits_for_memory());
+}
+
+/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, the account of its connection,
+/// and what a call in progress holds: all that the connection may take, as for its reply in a relay.
+fn with_a_call_in_progress() -> (WgPeer, Account, Charge) {
+    let account = Budget::new(4 * MIB, 8).account();
+    let options = Options::server(rpcrdma_protocols::base());
+    let mut config = support::server(Versions::only(Version::TWO_WG), options);
+    config.pool = Pool::new(64 * MIB).charged_to(&account);
+    let mut client = WgPeer::new(config).exchanged(&Properties::default());
+    client.send_rpc(inline_call(Default::default()), &message(1, 20, &[]));
+    assert_eq!(client.end.delivered.len(), 1);
+    let mut of_reply = Charge::new(Some(account.clone()));
+    of_reply.add(account.room());
+    (client, account, of_reply)
+}
+
+/// Otherwise the client would lose the connection for a call that it had credits for, and the replies to the others with
+/// it. It would make all of them again over the next connection, and lose that in the same way.
+#[test]
+fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
+    let (mut client, _, of_reply) = with_a_call_in_progress();
+    let call = bytes(&message(2, 25_000, &[]));
+    let mut rest = &call[..];
+    while let Some((part, after)) = rest.split_at_checked(4000) {
+        rest = after;
+        client.send_middle(Direction::Call, 2, part, rest.len());
+    }
+    client.send(2, inline_call(Default::default()), rest);
+    assert_eq!(client.end.closed, None);
+    assert_eq!(client.end.delivered.len(), 1, "the second one waits");
+    drop(of_reply);
+    client.reply(None);
+    client.end.connection.retry();
+    client.end.run();
+    let (_, arrived) = client.end.delivered.pop_front().unwrap();
+    assert_eq!(bytes(&arrived), call);
+}
+
+/// The parts have a limit of their own.
+#[test]
+fn parts_beyond_the_share_end_their_connection_whatever_its_calls_hold() {
+    let (mut client, account, of_reply) = with_a_call_in_progress();
+    let (of_calls, mut remaining) = (account.held(), 4 * MIB);
+    let mut held = 0;
+    while client.end.closed.is_none() {
+        assert!(remaining > 4000, "nothing ends it");
+        held = account.held() - of_calls;
+        remaining -= 4000;
+        client.send_middle(Direction::Call, 2, &[0; 4000], remaining);
+    }
+    let reason = client.end.closed.as_deref().unwrap();
+    assert!(reason.contains("no memory"), "{reason}");
+    assert!((MIB..2 * MIB).contains(&held), "{held} bytes of parts");
+    drop((client, of_reply));
+    assert_eq!(account.held(), 0);
 }

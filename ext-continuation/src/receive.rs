@@ -128,6 +128,25 @@ impl Transmit {
         out.about(xid, back, XMTERR, report.encode());
     }
 
+    /// Refuses the call of which some transmissions have arrived, because there is no memory for the others, like
+    /// [`Transmit::refuse_truncated_call`]. Returns false if there is no such call.
+    pub(crate) fn refuse_begun_call(&mut self, out: &mut Outbox<'_>) -> bool {
+        let begun = (self.incoming).take_if(|group| group.id.direction == Direction::Call);
+        let Some(group) = begun else { return false };
+        let lead = group.id.lead();
+        let bad = TransmissionId {
+            number: group.next_number().saturating_sub(1),
+            ..lead
+        };
+        let report = Report {
+            bad,
+            lead: Some(lead),
+            fault: NO_MEMORY,
+        };
+        self.report(&report, out);
+        true
+    }
+
     /// Refuses the call that a transmission begins or continues, because there is no memory for the rest of
     /// the transmission ([`NO_MEMORY`]). The requester then sends the call again by the base protocol, and its
     /// data stays there until an RDMA Read fetches it. Returns false if this is no transmission of a call,

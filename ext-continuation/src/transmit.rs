@@ -190,6 +190,10 @@ impl Extension for Transmit {
         self.refuse_truncated_call(op, out)
     }
 
+    fn refuse_parts(&mut self, out: &mut Outbox<'_>) -> bool {
+        self.refuse_begun_call(out)
+    }
+
     fn observed(&mut self, heard: &Heard, out: &mut Outbox<'_>) {
         self.interrupted(out, |_| match heard.kind {
             Kind::Base(found) => Fault::HeaderType {

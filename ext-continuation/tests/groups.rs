@@ -229,6 +229,30 @@ fn a_call_without_memory_for_its_transmissions_is_refused_once_and_sent_in_anoth
     }
 }
 
+/// A server that has no memory for the rest of a call drops its transmissions. One report answers the whole group, and
+/// the next one arrives.
+#[test]
+fn a_begun_call_is_refused_once_and_the_next_one_arrives() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    assert!(!server.extensions.refuse_parts(), "nothing has begun");
+    for (number, bytes) in send(&mut client, XID, 150_000).iter().enumerate() {
+        let is_dropped = matches!(server.receive(bytes), Routed::Discarded(_));
+        assert_eq!(is_dropped, number > 0);
+        assert_eq!(server.extensions.refuse_parts(), number == 0);
+    }
+    server.look();
+    assert!(server.extensions.in_progress().is_none() && server.arrived.is_empty());
+    assert_eq!(server.operations.len(), 1, "one report for the whole group");
+    let report = server.operations.pop_front().expect("a report");
+    let report = operation(XID, report.direction, report.number, report.fields);
+    assert_eq!(client.receive(&report.encode()), Routed::Taken);
+    assert_eq!(client.take_rejected(), (XID, Direction::Call));
+    for bytes in send(&mut client, XID + 1, 150_000) {
+        assert_eq!(server.receive(&bytes), Routed::Taken);
+    }
+    assert_eq!(server.take_call().xid, XID + 1);
+}
+
 /// Want of memory passes, other than a disagreement about the protocol: the client goes on to send calls in
 /// transmissions.
 #[test]

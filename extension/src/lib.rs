@@ -220,6 +220,14 @@ pub trait Extension: Any + fmt::Debug + Send {
         false
     }
 
+    /// Called when this side has no memory for the rest of a message of which the extension holds parts. An
+    /// extension whose peer sends the call again in another way after that refuses it, drops the parts, and returns
+    /// true. Otherwise, the connection is closed.
+    fn refuse_parts(&mut self, out: &mut Outbox<'_>) -> bool {
+        let _ = out;
+        false
+    }
+
     /// Returns whether [`Extension::observed`] has to be called, as it is by default. Asked once, before
     /// the connection begins: if no extension observes messages, those of the version cost nothing.
     fn observes(&self) -> bool {

@@ -228,6 +228,19 @@ impl Extensions {
         }
     }
 
+    /// Lets the extension that holds parts of a message refuse it ([`Extension::refuse_parts`]). Returns false
+    /// if none does, or if it cannot refuse it.
+    pub fn refuse_parts(&mut self) -> bool {
+        let is_refused = self.in_progress.is_some_and(|begun| {
+            let mut out = Outbox::new(&mut self.shared, begun.by);
+            self.list[begun.by].refuse_parts(&mut out)
+        });
+        if is_refused {
+            self.give_up_parts();
+        }
+        is_refused
+    }
+
     /// Lets the owner of a truncated message refuse it ([`Extension::refuse_truncated`]). Returns
     /// false if it has no owner, or if its owner cannot refuse it.
     pub fn refuse_truncated(&mut self, message: &ReceivedMessage<'_>) -> bool {

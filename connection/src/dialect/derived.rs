@@ -337,6 +337,10 @@ impl<D: Derived> Session for DerivedSession<D> {
         self.base.refuse_truncated(&beginning)
     }
 
+    fn refuse_parts(&mut self) -> bool {
+        self.base.refuse_parts()
+    }
+
     fn extensions(&self) -> Option<&Extensions> {
         self.base.extensions()
     }

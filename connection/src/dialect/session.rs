@@ -36,6 +36,12 @@ pub trait Session: fmt::Debug + Send {
         false
     }
 
+    /// Refuses the call of which parts are here, because there is no memory for the rest. Returns false if it cannot
+    /// be refused in such a way that the peer sends it again in another transfer mode; the connection is closed then.
+    fn refuse_parts(&mut self) -> bool {
+        false
+    }
+
     /// Returns the extensions, in a version that has messages of extensions.
     fn extensions(&self) -> Option<&Extensions> {
         None

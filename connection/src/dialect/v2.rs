@@ -251,6 +251,10 @@ impl Session for VersionTwoSession {
         })
     }
 
+    fn refuse_parts(&mut self) -> bool {
+        self.extensions.refuse_parts()
+    }
+
     fn extensions(&self) -> Option<&Extensions> {
         Some(&self.extensions)
     }
