@@ -38,7 +38,8 @@
 //!   idle ends would exchange grants for ever. For the same reason, [`MessageCounts::limit_is_due`] does not
 //!   count credits that grants have used. There is one exception: a peer without any credit left is
 //!   due a new limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised,
-//!   replies have not left yet, and they will carry the new limit.
+//!   replies have not left yet, and they will carry the new limit. They might wait for the peer's reply to a
+//!   call of a server, though, so that a server that has called grants what it can.
 
 use super::{GrantAll, GrantPolicy as _};
 
@@ -248,6 +249,12 @@ impl MessageCounts {
         // The peer may have used the additional receives already.
         let needed = i64::from(ahead(self.told, self.received)) + BEYOND;
         u32::try_from(needed).unwrap_or(0)
+    }
+
+    /// Returns whether the peer may send nothing but a grant.
+    #[must_use]
+    pub fn peer_has_no_credit(&self) -> bool {
+        ahead(self.told, self.received) <= 0
     }
 
     /// Returns whether a new limit should be sent to the peer, by a grant if no other message is to

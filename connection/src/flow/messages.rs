@@ -591,11 +591,17 @@ impl MessageFlow {
     /// credits left, and no other message has told it more (section 4.2.1.1).
     pub(super) fn due_grant(&mut self, policy: &dyn GrantPolicy) -> Option<Action> {
         let refreshes = |left, advertised| policy.refreshes(left, advertised);
-        let due = self.counts.limit_is_due_by(self.advertised(), refreshes);
+        let advertised = self.advertised();
+        let due = self.counts.limit_is_due_by(advertised, refreshes)
+            // The grants of a client may have used the credit for its reply to a call of this server. The replies to
+            // its own calls, which carry new credits, may have to wait for that reply.
+            || self.replies_beyond_capacity() > 0
+                && advertised > 0
+                && self.counts.peer_has_no_credit();
         if !(due && self.counts.take_grant()) {
             return None;
         }
-        let credit = self.counts.credit(self.advertised());
+        let credit = self.counts.credit(advertised);
         let message = self.fields.encode_grant(credit);
         self.grants_sent += 1;
         Some(Action::plain_send(message))
@@ -606,6 +612,7 @@ impl MessageFlow {
 mod tests {
     use rpcrdma_v2_wg::{Body, Header};
 
+    use super::super::GrantAll;
     use super::*;
     use crate::dialect::VersionTwoWg;
 
@@ -627,6 +634,38 @@ mod tests {
             assert_eq!(flow.advertised(), 2);
             flow.set_further_calls(0);
             assert_eq!(flow.advertised(), without);
+        }
+    }
+
+    /// Regression test: a server whose calls in progress wait for the reply to its own call never had it, if the
+    /// client's grants had used the credits that were left.
+    #[test]
+    fn a_client_without_credits_is_granted_one_for_its_reply() {
+        for calls in [0, 1] {
+            let mut flow = MessageFlow::new(&VersionTwoWg, Side::Server, 2, 2, 3, 0);
+            for xid in [1, 2] {
+                flow.received(&encoded_middle(xid, 20)).unwrap();
+                flow.call_began().unwrap();
+                if xid == 1 {
+                    flow.call_sent();
+                    assert!(
+                        flow.due_grant(&GrantAll).is_some(),
+                        "the first three credits"
+                    );
+                }
+            }
+            if calls == 0 {
+                flow.call_answered();
+            }
+            for _ in 0..2 {
+                assert!(flow.due_grant(&GrantAll).is_none());
+                let grant = VersionTwoWg.encode_grant(20);
+                flow.received(&Segments::from_iter([grant])).unwrap();
+            }
+            assert_eq!(flow.advertised(), 1 + calls);
+            // Without a call of the server, a reply carries the credit.
+            assert_eq!(flow.due_grant(&GrantAll).is_some(), calls > 0);
+            assert!(flow.due_grant(&GrantAll).is_none(), "once");
         }
     }
 
