@@ -5,12 +5,13 @@
 NEAR=10.8.0.1
 FAR=10.8.0.2
 
-# load_modules KIND...: verbs, nfs, netem, disk, fuse
+# load_modules KIND...: verbs, nfs, krb5, netem, disk, fuse
 load_modules() {
     for _kind in "$@"; do
         case $_kind in
         verbs) modprobe -a rdma_rxe siw rdma_ucm ib_uverbs ib_umad veth dummy tcp_diag ;;
         nfs) modprobe -a sunrpc rpcrdma lockd nfsd nfs nfsv3 nfsv4 ;;
+        krb5) modprobe -a rpcsec_gss_krb5 cts ;;
         netem) modprobe -a sch_netem ;;
         disk) modprobe -a loop ext4 ;;
         fuse) modprobe -a fuse ;;

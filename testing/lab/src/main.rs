@@ -142,7 +142,7 @@ fn work(cli: &Cli) -> Result<Verdict, Error> {
         }
         Command::List => {
             for lane in lane::all(&lanes)? {
-                println!("{:<10} {}", lane.name, lane.about);
+                println!("{:<16} {}", lane.name, lane.about);
             }
         }
         Command::Versions => match Pins::read(&cache(cli, home)?) {

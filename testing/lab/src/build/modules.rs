@@ -1,7 +1,7 @@
 //! The names of the kernel modules in a guest.
 
 /// The modules that lanes may load.
-pub(super) const MODULES: [&str; 48] = [
+pub(super) const MODULES: [&str; 50] = [
     // The machine.
     "virtio_pci",
     "virtio_blk",
@@ -38,6 +38,9 @@ pub(super) const MODULES: [&str; 48] = [
     // NFS.
     "sunrpc",
     "auth_rpcgss",
+    "rpcsec_gss_krb5",
+    // An encryption type of Kerberos, which it requests by name.
+    "cts",
     "rpcrdma",
     "grace",
     "lockd",

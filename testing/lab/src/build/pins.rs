@@ -23,7 +23,7 @@ const SOURCE: &str = "linux-source-6.12";
 const QEMU: [&str; 1] = ["qemu-system-x86"];
 
 /// The packages of the guest, without dependencies.
-const GUEST: [&str; 39] = [
+const GUEST: [&str; 44] = [
     // A system to run scripts on.
     "base-files",
     "bash",
@@ -64,8 +64,14 @@ const GUEST: [&str; 39] = [
     "rdmacm-utils",
     // Programs to run on mounts.
     "fio",
+    "gcc",
     "git",
+    "libc6-dev",
+    "make",
     "sqlite3",
+    // A key distribution center.
+    "krb5-admin-server",
+    "krb5-kdc",
     // Linux's NFS.
     "nfs-common",
     "nfs-kernel-server",
