@@ -161,7 +161,7 @@ fn recorded_messages_that_are_kept_have_a_limit() {
     assert_eq!(recording.kept(), 1);
 }
 
-/// Each field was once looked for among all others, which takes minutes here.
+/// Each field was once looked for among all others: 4,000 segments took 1.5 s, and twice as many four times as long.
 #[test]
 fn a_long_list_takes_a_time_that_is_proportional_to_it() {
     let header = v1::Header {
@@ -172,7 +172,7 @@ fn a_long_list_takes_a_time_that_is_proportional_to_it() {
     let written = recording(null(1, 7, header)).written("x", "x").unwrap();
     // The text is longer than a file may be.
     assert_eq!(written.left.others, 2);
-    assert!(started.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < Duration::from_secs(15));
 }
 
 quickcheck! {
