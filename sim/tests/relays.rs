@@ -32,6 +32,7 @@ fn find_nothing(swarm: Swarm) -> rpcrdma_sim::Summary {
 fn the_first_seeds_find_nothing_and_have_faults() {
     let summary = find_nothing(RELAYS);
     assert!(summary.faults > SEEDS / 4, "{summary:?}");
+    assert!(summary.callbacks > SEEDS, "{summary:?}");
 }
 
 #[test]
@@ -70,10 +71,31 @@ fn a_seed_is_the_same_run_each_time() {
 }
 
 #[test]
+fn some_seeds_have_each_kind_of_hop_and_call_and_others_do_not() {
+    let logs: Vec<String> = (0..SEEDS).map(|seed| run(RELAYS, seed, true).log).collect();
+    for what in [
+        "clients to relay 0: TCP",
+        "relay 1 to the server: TCP",
+        "callbacks true",
+        "COMPOUNDs true",
+    ] {
+        let with = logs.iter().filter(|log| log.contains(what)).count() as u64;
+        assert!(with > 5 && with < SEEDS - 5, "{what}: {with} seeds");
+    }
+}
+
+#[test]
 fn seeds_have_each_kind_of_fault_and_none() {
     let logs: Vec<String> = (0..SEEDS).map(|seed| run(RELAYS, seed, true).log).collect();
     for fault in [
-        "Finish", "Lose", "Leave(0)", "Leave(1)", "Kill(0)", "Kill(1)",
+        "Finish",
+        "Lose",
+        "Leave(0)",
+        "Leave(1)",
+        "Kill(0)",
+        "Kill(1)",
+        "Memory(0)",
+        "Memory(1)",
     ] {
         let line = format!("fault: {fault}");
         let with = logs.iter().filter(|log| log.contains(&line)).count();

@@ -33,11 +33,13 @@ sends only NULL; another one floods the server with calls, data or connections; 
 the XIDs that it had before. Old handles must reach nothing but what they were issued for, honest
 clients must get in and be answered in time, and no call of theirs may be executed twice.
 
-With --relays, clients reach the server through two gateways, each hop in a version of its own. What
-arrives at either end must be what the other one sent, XIDs included, and nothing may arrive twice
-or on another client's connection. Replies that the server gave before it closed a connection must
-reach the client, all calls must be answered in the end, and nothing may be left of connections that
-have ended.
+With --relays, clients reach the server through two gateways, each hop in a version of its own or,
+at the clients and at the server, over TCP. What arrives at either end must be what the other one
+sent, XIDs included, and nothing may arrive twice or on another client's connection: calls and
+replies, COMPOUNDs with several items, and calls from the server to clients. Replies that the server
+gave before it closed a connection must reach the client. All calls must be answered in the end,
+also if a gateway has little memory, or none for a while, and nothing may be left of connections
+that have ended.
 
 At every step, the simulation checks that no peer is overrun, that memory is accessed only as it
 was offered and only during its call, that credits are not exceeded, and that nothing stands

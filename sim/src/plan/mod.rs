@@ -22,7 +22,7 @@ const PATIENT: Duration = Duration::from_secs(60);
 /// Sufficient memory, bytes.
 const AMPLE: usize = 4 << 20;
 /// The size of a receive queue that is always sufficient.
-const ROOMY: usize = 1024;
+pub(crate) const ROOMY: usize = 1024;
 /// The size of a receive queue for one reply and the messages that take no credits.
 const SHORTEST_QUEUE: usize = 7;
 

@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use onc_rpc::Message;
 use rdma::Time;
 use rdma_sim::{Fabric, NodeId, Random};
-use rpc_transport::rdma::RdmaServer;
-use rpc_transport::{ConnectionId, PollSource, ServerTransport, ServerTransportEvent};
+use rpc_transport::{CallError, ConnectionId, ServerTransport, ServerTransportEvent};
 
-use super::calls::Exchange;
+use super::callbacks::Called;
+use super::calls::{Exchange, is_system_error};
 use crate::server::STEPS;
+
+/// The time that replies, and replies of clients to calls, have when the server closes a connection gracefully.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// The numbers of a client and of one of its calls.
 pub(super) type CallOf = (usize, usize);
@@ -31,17 +35,30 @@ struct Connection {
     arrived: BTreeSet<usize>,
     /// The indexes of the calls whose replies were sent.
     given: BTreeSet<usize>,
-    is_finishing: bool,
+    /// The time by which it has to have ended, once it is being closed gracefully.
+    until: Option<Time>,
+}
+
+/// The rules of the server.
+pub(super) struct Rules {
+    /// The maximum time that it takes for a call.
+    pub(super) longest: Duration,
+    /// Whether a client may make a call again on the same connection, as the relay has refused it.
+    pub(super) may_be_refused: bool,
+    /// Whether a call to a client may fail.
+    pub(super) may_fail: bool,
 }
 
 /// A server that answers each call after a while.
 pub(super) struct Answerer {
     pub(super) node: NodeId,
-    port: RdmaServer,
+    port: Box<dyn ServerTransport>,
+    rules: Rules,
+    /// Its calls to clients, if it makes any.
+    pub(super) called: Option<Called>,
     /// The calls of each client.
     exchanges: Vec<Vec<Exchange>>,
     random: Random,
-    longest: Duration,
     received: Vec<Received>,
     connections: BTreeMap<ConnectionId, Connection>,
     /// Number of arrivals of each call.
@@ -50,6 +67,8 @@ pub(super) struct Answerer {
     executed: BTreeSet<CallOf>,
     /// Calls that are to be answered at a time, by their places in `received`, until somebody takes them.
     pub(super) due: Vec<(Time, usize)>,
+    /// Those whose clients are to be called at a time, likewise.
+    pub(super) due_calls: Vec<(Time, usize)>,
     /// Violations found, not yet reported.
     pub(super) wrong: Vec<String>,
 }
@@ -57,22 +76,24 @@ pub(super) struct Answerer {
 impl Answerer {
     pub(super) fn new(
         node: NodeId,
-        port: RdmaServer,
+        port: Box<dyn ServerTransport>,
         exchanges: Vec<Vec<Exchange>>,
         random: Random,
-        longest: Duration,
+        (rules, called): (Rules, Option<Called>),
     ) -> Self {
         Self {
             node,
             port,
+            rules,
+            called,
             exchanges,
             random,
-            longest,
             received: Vec::new(),
             connections: BTreeMap::new(),
             arrived: BTreeMap::new(),
             executed: BTreeSet::new(),
             due: Vec::new(),
+            due_calls: Vec::new(),
             wrong: Vec::new(),
         }
     }
@@ -91,7 +112,7 @@ impl Answerer {
     pub(super) fn answer(&mut self, at: usize, fabric: &Fabric) {
         let Received { conn, token, call } = self.received[at];
         let connection = self.connections.get_mut(&conn);
-        if let Some(connection) = connection.filter(|it| !it.is_finishing) {
+        if let Some(connection) = connection.filter(|it| it.until.is_none()) {
             let (client, index) = call;
             connection.given.insert(index);
             self.executed.insert(call);
@@ -101,13 +122,74 @@ impl Answerer {
         }
     }
 
+    /// Returns whether no call to a client is waited for.
+    pub(super) fn is_settled(&self) -> bool {
+        self.called
+            .as_ref()
+            .is_none_or(|called| !called.is_waiting())
+    }
+
+    /// Calls the client of a call that has arrived, unless its connection has ended or is ending.
+    pub(super) fn call_client(&mut self, at: usize, fabric: &Fabric) {
+        let Received { conn, call, .. } = self.received[at];
+        let connection = self.connections.get(&conn);
+        let is_open = connection.is_some_and(|it| it.until.is_none());
+        let Some(called) = self.called.as_mut().filter(|_| is_open) else {
+            return;
+        };
+        let Some(exchange) = called.call(conn, call.0) else {
+            return;
+        };
+        let (xid, now) = (exchange.xid, fabric.now());
+        let (message, room) = (exchange.call(0), exchange.room(0));
+        if let Err(error) = self.port.call(conn, xid, message, &room, now) {
+            called.end(conn, xid);
+            if !self.rules.may_fail {
+                let what = format!("cannot call client {}: {error}", call.0);
+                self.wrong.push(what);
+            }
+        }
+        fabric.turn_at(self.node, now);
+    }
+
+    /// Handles the end of a call to a client.
+    fn called_back(&mut self, conn: ConnectionId, xid: u32, reply: Result<&Message, &CallError>) {
+        let exchange = self
+            .called
+            .as_mut()
+            .and_then(|called| called.end(conn, xid));
+        let Some(exchange) = exchange else {
+            let what = format!("the end of callback {xid:#x}, which was not made");
+            return self.wrong.push(what);
+        };
+        match reply {
+            Ok(reply) if exchange.is_reply(reply) => {
+                if let Some(called) = &mut self.called {
+                    called.answered += 1;
+                }
+            }
+            Ok(reply) if self.rules.may_fail && is_system_error(reply) => {}
+            Ok(_) => self
+                .wrong
+                .push(format!("another reply to callback {xid:#x}")),
+            Err(_) if self.rules.may_fail => {}
+            Err(error) => {
+                let what = format!("callback {xid:#x} failed: {error}");
+                self.wrong.push(what);
+            }
+        }
+    }
+
     /// Closes every connection gracefully: the replies that were made leave first. Returns the client of each
     /// that was not being closed already, with the indexes of its calls that were answered on it.
     pub(super) fn finish(&mut self, fabric: &Fabric) -> Vec<(usize, BTreeSet<usize>)> {
-        let mut given = Vec::new();
+        let (mut given, until) = (Vec::new(), fabric.now() + LINGER);
         for connection in self.connections.values_mut() {
-            let was_finishing = std::mem::replace(&mut connection.is_finishing, true);
-            if let Some(client) = connection.client.filter(|_| !was_finishing) {
+            if connection.until.is_some() {
+                continue;
+            }
+            connection.until = Some(until);
+            if let Some(client) = connection.client {
                 given.push((client, connection.given.clone()));
             }
         }
@@ -123,20 +205,35 @@ impl Answerer {
                 progress = true;
                 self.handle(event, now);
             }
-            let finishing = self.connections.iter().filter(|(_, it)| it.is_finishing);
-            for (&conn, _) in finishing {
-                self.port.finish(conn, now);
-            }
+            self.finish_connections(now);
             if progress {
                 self.port.flush();
             } else if self.port.arm() {
-                if let Some(at) = self.port.next_deadline() {
+                let ends = self.connections.values().filter_map(|it| it.until);
+                if let Some(at) = self.port.next_deadline().into_iter().chain(ends).min() {
                     fabric.turn_at(self.node, at);
                 }
                 return;
             }
         }
         fabric.turn_at(self.node, now);
+    }
+
+    /// Goes on with closing connections, and ends those that have taken too long.
+    fn finish_connections(&mut self, now: Time) {
+        let finishing = |(conn, it): (&ConnectionId, &Connection)| Some((*conn, it.until?));
+        let finishing: Vec<_> = self.connections.iter().filter_map(finishing).collect();
+        for (conn, until) in finishing {
+            if until > now {
+                self.port.finish(conn, now);
+                continue;
+            }
+            self.port.close(conn);
+            self.connections.remove(&conn);
+            if let Some(called) = &mut self.called {
+                called.disconnected(conn);
+            }
+        }
     }
 
     fn handle(&mut self, event: ServerTransportEvent, now: Time) {
@@ -162,16 +259,26 @@ impl Answerer {
                 }
                 self.arrived_on(conn, call);
                 *self.arrived.entry(call).or_default() += 1;
-                let at = now + self.random.duration(self.longest);
-                self.due.push((at, self.received.len()));
+                let after = |random: &mut Random| now + random.duration(self.rules.longest);
+                self.due
+                    .push((after(&mut self.random), self.received.len()));
+                if self.called.is_some() && self.random.below(2) == 0 {
+                    let at = after(&mut self.random);
+                    self.due_calls.push((at, self.received.len()));
+                }
                 self.received.push(Received { conn, token, call });
             }
             ServerTransportEvent::Disconnected { conn, .. } => {
                 self.connections.remove(&conn);
+                if let Some(called) = &mut self.called {
+                    called.disconnected(conn);
+                }
             }
-            ServerTransportEvent::Reply { .. } | ServerTransportEvent::Failed { .. } => {
-                self.wrong
-                    .push("a reply, and nothing was called".to_owned());
+            ServerTransportEvent::Reply { conn, xid, message } => {
+                self.called_back(conn, xid, Ok(&message));
+            }
+            ServerTransportEvent::Failed { conn, xid, error } => {
+                self.called_back(conn, xid, Err(&error));
             }
             ServerTransportEvent::Lost { reason } => self.wrong.push(reason),
         }
@@ -189,7 +296,7 @@ impl Answerer {
             let what = format!("a call of client {client} on the connection of client {owner}");
             self.wrong.push(what);
         }
-        if !connection.arrived.insert(index) {
+        if !connection.arrived.insert(index) && !self.rules.may_be_refused {
             let what = format!("call {index} of client {client} twice on one connection");
             self.wrong.push(what);
         }

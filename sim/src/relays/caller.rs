@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use onc_rpc::Message;
 use rdma::Time;
 use rdma_sim::{Fabric, NodeId, Random};
-use rpc_transport::rdma::RdmaClient;
-use rpc_transport::{ClientTransport, ClientTransportEvent, ConnectionId, PollSource};
+use rpc_transport::{ClientTransport, ClientTransportEvent, ConnectionId};
 
-use super::calls::Exchange;
+use super::callbacks::Callbacks;
+use super::calls::{Exchange, is_system_error};
 use crate::server::STEPS;
 
 /// The maximum number of calls of a client that are not answered.
@@ -28,10 +29,34 @@ enum Progress {
     Answered,
 }
 
+/// The rules of a client.
+#[derive(Clone)]
+pub(super) struct Rules {
+    /// The number of items of a call that it holds apart.
+    pub(super) max_items: usize,
+    /// Whether a call may be answered with SYSTEM_ERR. It is made again.
+    pub(super) may_be_refused: bool,
+    /// The calls of the server, if there are any.
+    pub(super) callbacks: Option<Callbacks>,
+    /// The maximum time that it takes for one.
+    pub(super) longest: Duration,
+}
+
+/// A call of the server that is to be answered.
+struct Owed {
+    at: Time,
+    conn: ConnectionId,
+    token: u64,
+    index: usize,
+}
+
 /// A client that makes calls again over another connection until each is answered.
 pub(super) struct Caller {
     pub(super) node: NodeId,
-    port: RdmaClient,
+    /// Its number.
+    client: usize,
+    port: Box<dyn ClientTransport>,
+    rules: Rules,
     relay: SocketAddr,
     random: Random,
     exchanges: Vec<Exchange>,
@@ -42,25 +67,33 @@ pub(super) struct Caller {
     is_connected: bool,
     /// Time of the next attempt to connect, if there is no connection.
     again: Time,
+    /// Time until which it makes no calls, as one was refused.
+    refused_until: Time,
     /// The number of connections that were established.
     pub(super) connections: u64,
     /// Whether a connection has ended since somebody last looked.
     pub(super) has_lost: bool,
+    /// The indexes of the calls of the server that have arrived.
+    pub(super) called: BTreeSet<usize>,
+    /// Those that are to be answered.
+    owed: Vec<Owed>,
     /// Violations found, not yet reported.
     pub(super) wrong: Vec<String>,
 }
 
 impl Caller {
     pub(super) fn new(
-        node: NodeId,
-        port: RdmaClient,
+        (client, node): (usize, NodeId),
+        (port, rules): (Box<dyn ClientTransport>, Rules),
         relay: SocketAddr,
         exchanges: Vec<Exchange>,
         random: Random,
     ) -> Self {
         Self {
             node,
+            client,
             port,
+            rules,
             relay,
             random,
             progress: vec![Progress::Waiting; exchanges.len()],
@@ -69,8 +102,11 @@ impl Caller {
             conn: None,
             is_connected: false,
             again: Time::ZERO,
+            refused_until: Time::ZERO,
             connections: 0,
             has_lost: false,
+            called: BTreeSet::new(),
+            owed: Vec::new(),
             wrong: Vec::new(),
         }
     }
@@ -119,11 +155,16 @@ impl Caller {
                 progress = true;
             }
             progress |= self.make_calls(now);
+            progress |= self.answer_calls(now);
             if progress {
                 self.port.flush();
             } else if self.port.arm() {
                 let again = (self.conn.is_none() && !self.is_done()).then_some(self.again);
-                if let Some(at) = self.port.next_deadline().into_iter().chain(again).min() {
+                let owed = self.owed.iter().map(|owed| owed.at);
+                let refused = Some(self.refused_until).filter(|until| *until > now);
+                let next = self.port.next_deadline().into_iter();
+                let next = next.chain(again).chain(refused);
+                if let Some(at) = next.chain(owed).min() {
                     fabric.turn_at(self.node, at);
                 }
                 return;
@@ -134,7 +175,8 @@ impl Caller {
 
     /// Makes calls on an established connection. Returns whether there were any to make.
     fn make_calls(&mut self, now: Time) -> bool {
-        let Some(conn) = self.conn.filter(|_| self.is_connected) else {
+        let may_call = self.is_connected && now >= self.refused_until;
+        let Some(conn) = self.conn.filter(|_| may_call) else {
             return false;
         };
         let made = self.progress.iter().filter(|it| **it == Progress::Made);
@@ -146,10 +188,48 @@ impl Caller {
             self.progress[index] = Progress::Made;
             self.made[index] += 1;
             let exchange = self.exchanges[index];
-            let (call, room) = (exchange.call(), exchange.room());
+            let most = self.rules.max_items;
+            let (call, room) = (exchange.call(most), exchange.room(most));
             self.port.submit(conn, exchange.xid, call, &room, now);
         }
         !next.is_empty()
+    }
+
+    /// Answers calls of the server that are due. Returns whether there were any.
+    fn answer_calls(&mut self, now: Time) -> bool {
+        let due: Vec<Owed> = self.owed.extract_if(.., |owed| owed.at <= now).collect();
+        let Some(callbacks) = &self.rules.callbacks else {
+            return false;
+        };
+        for owed in &due {
+            let reply = callbacks.nth(self.client, owed.index).reply();
+            self.port.reply(owed.conn, owed.token, Some(reply), now);
+        }
+        !due.is_empty()
+    }
+
+    /// Handles a call of the server, which must be one to this client, and none that has come before.
+    fn called(&mut self, conn: ConnectionId, token: u64, message: &Message, now: Time) {
+        let Some(callbacks) = &self.rules.callbacks else {
+            return self.wrong.push("the server calls".to_owned());
+        };
+        let index = match Exchange::origin(message) {
+            Some((client, index)) if client == self.client => index,
+            other => return self.wrong.push(format!("a callback of {other:?}")),
+        };
+        if !callbacks.nth(self.client, index).is_call(message) {
+            self.wrong.push(format!("callback {index} was changed"));
+        }
+        if !self.called.insert(index) {
+            self.wrong.push(format!("callback {index} twice"));
+        }
+        let at = now + self.random.duration(self.rules.longest);
+        self.owed.push(Owed {
+            at,
+            conn,
+            token,
+            index,
+        });
     }
 
     fn handle(&mut self, event: ClientTransportEvent, now: Time) {
@@ -164,8 +244,15 @@ impl Caller {
                     let what = format!("a reply with XID {xid:#x}, which no call has");
                     return self.wrong.push(what);
                 };
+                if self.rules.may_be_refused && is_system_error(&message) {
+                    self.progress[index] = Progress::Waiting;
+                    self.refused_until = now + PAUSE;
+                    return;
+                }
                 if !self.exchanges[index].is_reply(&message) {
-                    self.wrong.push(format!("another reply to call {index}"));
+                    let error = is_system_error(&message);
+                    let what = if error { "SYSTEM_ERR" } else { "another reply" };
+                    self.wrong.push(format!("{what} to call {index}"));
                 }
                 if self.progress[index] != Progress::Made {
                     let what = format!("a reply to call {index}, which waits for none");
@@ -176,7 +263,11 @@ impl Caller {
             ClientTransportEvent::Failed { xid, error, .. } => {
                 self.wrong.push(format!("call {xid:#x} failed: {error}"));
             }
-            ClientTransportEvent::Call { .. } => self.wrong.push("the server calls".to_owned()),
+            ClientTransportEvent::Call {
+                conn,
+                token,
+                message,
+            } => self.called(conn, token, &message, now),
             ClientTransportEvent::Disconnected { .. } => {
                 self.conn = None;
                 self.ended(now);
@@ -187,6 +278,8 @@ impl Caller {
     /// Handles the end of a connection, or of the attempt to make one.
     fn ended(&mut self, now: Time) {
         self.has_lost |= std::mem::take(&mut self.is_connected);
+        // Its calls have ended with the connection.
+        self.owed.clear();
         self.again = now + self.random.duration(PAUSE);
         for progress in &mut self.progress {
             if *progress == Progress::Made {

@@ -3,9 +3,11 @@
 //! another client's connection is recognized by its content alone.
 
 use bytes::Bytes;
-use onc_rpc::{CALL, Decoder, Encoder, Message, REPLY};
+use onc_rpc::{BulkItem, CALL, Decoder, Encoder, Message, Position, REPLY};
 use rdma_sim::Random;
 use rpc_transport::ReplyRoom;
+
+use super::compound::{self, Compound};
 
 /// The XID of the first call. The others follow.
 const FIRST_XID: u32 = 0x1000;
@@ -20,14 +22,20 @@ pub(super) const MAX_REPLY: u32 = LONGEST + 4096;
 const NFS: [u32; 2] = [100_003, 3];
 const READ: u32 = 6;
 const WRITE: u32 = 7;
-/// A program that no relay knows.
+/// COMPOUND of NFS version 4.
+const COMPOUND: [u32; 3] = [100_003, 4, 1];
+/// A flavor of credentials that no relay knows. With it, replies may have verifiers.
+const CREDENTIAL: u32 = 0x3000_0000;
+/// A program that no relay knows, and one of clients.
 const UNKNOWN: [u32; 3] = [0x3000_0000, 7, 11];
+const OF_CLIENTS: [u32; 3] = [0x4000_0000, 1, 5];
 /// Bytes of the file handle of a call, and of what is in its place in calls of the unknown program. Begins with the
 /// client's number.
 const HANDLE: u32 = 32;
-/// The number of words of a call before its file handle: XID, direction and version, the procedure, credential and
-/// verifier without content, and the length of the handle.
-const BEFORE_HANDLE: usize = 11;
+/// The number of words of a call before its arguments: XID, direction and version, the procedure, credential and
+/// verifier without content. The position of the procedure's numbers among them.
+const BEFORE_ARGUMENTS: usize = 10;
+const PROCEDURE: std::ops::Range<usize> = 3..6;
 /// The flavor of the verifiers of replies, AUTH_SHORT, because it has a body.
 const VERIFIER: u32 = 2;
 /// Upper bound of a reply's bytes besides bulk data.
@@ -40,14 +48,18 @@ enum Kind {
     Read,
     /// Relays put its data into a chunk.
     Write,
+    /// Relays hold the data of several operations apart, in the call and in the reply.
+    Compound(Compound),
     /// Relays carry it whole.
     Unknown,
+    /// A call of the server to a client, carried whole as well.
+    Callback,
 }
 
 /// A call, and what its reply carries.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Exchange {
-    /// The XID, which no other call of the client has.
+    /// The XID, which no other call of the client has. Callbacks have XIDs of their own, which may be the same.
     pub(super) xid: u32,
     client: u32,
     kind: Kind,
@@ -56,12 +68,33 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the call with this index of a client.
-    pub(super) fn nth(client: usize, index: usize, random: &mut Random) -> Self {
+    /// Returns the call with this index of a client. With `compounds`, it may be a COMPOUND.
+    pub(super) fn nth(client: usize, index: usize, compounds: bool, random: &mut Random) -> Self {
+        let kinds = match compounds {
+            true => 5,
+            false => 3,
+        };
+        let kind = match random.below(kinds) {
+            0 => Kind::Read,
+            1 => Kind::Write,
+            2 => Kind::Unknown,
+            _ => Kind::Compound(Compound::choose(&LENGTHS, random)),
+        };
         Self {
             xid: FIRST_XID + index as u32,
             client: client as u32,
-            kind: random.pick(&[Kind::Read, Kind::Write, Kind::Unknown]),
+            kind,
+            arguments: random.pick(&LENGTHS),
+            results: random.pick(&LENGTHS),
+        }
+    }
+
+    /// Returns the call with this index of the server to a client.
+    pub(super) fn callback(client: usize, index: usize, random: &mut Random) -> Self {
+        Self {
+            xid: FIRST_XID + index as u32,
+            client: client as u32,
+            kind: Kind::Callback,
             arguments: random.pick(&LENGTHS),
             results: random.pick(&LENGTHS),
         }
@@ -75,20 +108,30 @@ impl Exchange {
     /// Returns the number of the client that has made a call, and the index of the call, if it has both.
     pub(super) fn origin(call: &Message) -> Option<(usize, usize)> {
         let mut words = Decoder::new(call);
-        let xid = words.u32().ok()?;
-        for _ in 1..BEFORE_HANDLE {
+        let mut header = [0; BEFORE_ARGUMENTS];
+        for word in &mut header {
+            *word = words.u32().ok()?;
+        }
+        let before = match header[PROCEDURE] == COMPOUND {
+            true => compound::BEFORE_HANDLE,
+            false => 0,
+        };
+        // The length of the handle is between.
+        for _ in 0..=before {
             words.u32().ok()?;
         }
         let client = words.u32().ok()?;
-        Some((client as usize, Self::index(xid)?))
+        Some((client as usize, Self::index(header[0])?))
     }
 
-    /// Returns bytes derived from client and XID.
+    /// Returns bytes derived from client and XID, and from who calls.
     fn data(&self, len: u32) -> Bytes {
+        let of_server = u32::from(self.kind == Kind::Callback);
         let first = self
             .xid
             .wrapping_mul(7)
-            .wrapping_add(self.client.wrapping_mul(101));
+            .wrapping_add(self.client.wrapping_mul(101))
+            .wrapping_add(of_server.wrapping_mul(10_007));
         // Fibonacci hashing, so that bytes at the wrong place are seen as well.
         let byte = |at: u32| (at.wrapping_add(first).wrapping_mul(0x9e37_79b1) >> 24) as u8;
         (0..len).map(byte).collect()
@@ -100,16 +143,18 @@ impl Exchange {
         client.chain(self.data(HANDLE - 4)).collect()
     }
 
-    /// Returns the call.
-    pub(super) fn call(&self) -> Message {
+    /// Returns the call, of which at most so many items are held apart.
+    pub(super) fn call(&self, max_items: usize) -> Message {
         let mut call = Encoder::new();
         call.u32(self.xid).u32(CALL).u32(2);
         let procedure = match self.kind {
             Kind::Read => [NFS[0], NFS[1], READ],
             Kind::Write => [NFS[0], NFS[1], WRITE],
+            Kind::Compound(_) => COMPOUND,
             Kind::Unknown => UNKNOWN,
+            Kind::Callback => OF_CLIENTS,
         };
-        for word in procedure.into_iter().chain([0; 4]) {
+        for word in procedure.into_iter().chain([CREDENTIAL, 0, 0, 0]) {
             call.u32(word);
         }
         match self.kind {
@@ -121,7 +166,11 @@ impl Exchange {
                 call.opaque(&self.handle()).u64(4096).u32(len).u32(2);
                 call.bulk(self.data(len));
             }
-            Kind::Unknown => {
+            Kind::Compound(compound) => {
+                let data = |len| self.data(len);
+                compound.encode_call(&mut call, &self.handle(), max_items, data);
+            }
+            Kind::Unknown | Kind::Callback => {
                 call.opaque(&self.handle())
                     .opaque(&self.data(self.arguments));
             }
@@ -129,16 +178,26 @@ impl Exchange {
         call.finish()
     }
 
-    /// Returns the room for the reply.
-    pub(super) fn room(&self) -> ReplyRoom {
-        let (payload, items) = match self.kind {
-            Kind::Read => (BESIDE, Some(self.results)),
-            Kind::Write => (BESIDE, None),
-            Kind::Unknown => (BESIDE + self.results, None),
+    /// Returns the room for the reply, of which at most so many items are held apart.
+    pub(super) fn room(&self, max_items: usize) -> ReplyRoom {
+        let mut items: Vec<u32> = match self.kind {
+            Kind::Read => vec![self.results],
+            Kind::Compound(compound) => compound.results().collect(),
+            Kind::Write | Kind::Unknown | Kind::Callback => Vec::new(),
+        };
+        // Whether an empty result uses its chunk is not said (RFC 8267, section 6.4.1): those behind it may move up.
+        for at in (1..items.len()).rev() {
+            items[at - 1] = items[at - 1].max(items[at]);
+        }
+        let (apart, beside) = items.split_at(items.len().min(max_items));
+        let beside = beside.iter().map(|len| len.next_multiple_of(4));
+        let whole = match self.kind {
+            Kind::Unknown | Kind::Callback => self.results,
+            Kind::Read | Kind::Write | Kind::Compound(_) => 0,
         };
         ReplyRoom {
-            payload,
-            items: items.into_iter().collect(),
+            payload: BESIDE + whole + beside.sum::<u32>(),
+            items: apart.iter().copied().collect(),
             idempotent: true,
         }
     }
@@ -159,7 +218,8 @@ impl Exchange {
             Kind::Write => {
                 reply.u32(5).u32(0).u32(0);
             }
-            Kind::Unknown => {
+            Kind::Compound(compound) => compound.encode_reply(&mut reply, |len| self.data(len)),
+            Kind::Unknown | Kind::Callback => {
                 reply.opaque(&self.data(self.results));
             }
         }
@@ -168,30 +228,49 @@ impl Exchange {
 
     /// Returns whether a message that has arrived is the call, byte by byte.
     pub(super) fn is_call(&self, message: &Message) -> bool {
-        self.is(&self.call(), message)
+        is_same(&self.call(usize::MAX), message)
     }
 
     /// Returns whether a message that has arrived is the reply, byte by byte.
     pub(super) fn is_reply(&self, message: &Message) -> bool {
-        self.is(&self.reply(), message)
+        is_same(&self.reply(), message)
     }
+}
 
-    fn is(&self, expected: &Message, found: &Message) -> bool {
-        let mut from = Decoder::new(found);
-        let item = expected.items().first();
-        // All before the item and its length; items of calls and replies come last here.
-        let head = expected.payload().concat();
-        let before = item.map_or(head.len(), |_| head.len() - 4);
-        let same = from
-            .opaque_fixed(before)
-            .is_ok_and(|it| it[..] == head[..before]);
-        let same = same
-            && item.is_none_or(|item| {
-                let data = from.bulk(u32::MAX);
-                data.is_ok_and(|data| data.to_bytes() == item.data.to_bytes())
-            });
-        same && from.finish().is_ok()
+/// Returns whether the streams are the same, whichever items are held apart in the one that was found. Round-up is no
+/// part of the content of items.
+fn is_same(expected: &Message, found: &Message) -> bool {
+    let mut from = Decoder::new(found);
+    let head = expected.payload().concat();
+    let mut same = |range: std::ops::Range<usize>, item: Option<&BulkItem>| {
+        let before = from.opaque_fixed(range.len());
+        let same = before.is_ok_and(|it| it[..] == head[range]);
+        same && item.is_none_or(|item| {
+            let data = from.bulk(u32::MAX);
+            data.is_ok_and(|data| data.to_bytes() == item.data.to_bytes())
+        })
+    };
+    let (mut at, mut reduced) = (0, 0);
+    for item in expected.items() {
+        let Position::At(position) = item.position else {
+            return false;
+        };
+        // The item's length is before it.
+        let behind = position as usize - reduced;
+        if !same(at..behind - 4, Some(item)) {
+            return false;
+        }
+        at = behind;
+        reduced += item.data.len().next_multiple_of(4);
     }
+    same(at..head.len(), None) && from.finish().is_ok()
+}
+
+/// Returns whether a message is a reply that says SYSTEM_ERR (RFC 5531, section 9), as relays make one.
+pub(super) fn is_system_error(reply: &Message) -> bool {
+    let mut words = Decoder::new(reply);
+    let all: Vec<u32> = std::iter::from_fn(|| words.u32().ok()).take(7).collect();
+    all.len() == 6 && all[1..] == [REPLY, 0, 0, 0, 5]
 }
 
 #[cfg(test)]
@@ -209,9 +288,12 @@ mod tests {
     #[test]
     fn a_changed_octet_is_noticed() {
         let mut random = Random::new(7);
-        for index in 0..40 {
-            let exchange = Exchange::nth(1, index, &mut random);
-            let (call, reply) = (exchange.call(), exchange.reply());
+        for index in 0..60 {
+            let exchange = match index % 6 {
+                5 => Exchange::callback(1, index, &mut random),
+                _ => Exchange::nth(1, index, true, &mut random),
+            };
+            let (call, reply) = (exchange.call(usize::MAX), exchange.reply());
             assert_eq!(Exchange::origin(&call), Some((1, index)));
             assert!(exchange.is_call(&call) && exchange.is_reply(&reply));
             for (message, is_call) in [(&call, true), (&reply, false)] {
@@ -229,13 +311,42 @@ mod tests {
         }
     }
 
+    /// A server and a client that call each other may choose the same XID.
+    #[test]
+    fn a_callback_is_not_a_call_of_its_client() {
+        for index in 0..20 {
+            let random = &mut Random::new(index as u64);
+            let call = Exchange::nth(0, index, true, random);
+            let callback = Exchange::callback(0, index, random);
+            assert_eq!(call.xid, callback.xid);
+            assert!(!call.is_call(&callback.call(0)) && !callback.is_call(&call.call(0)));
+            assert!(!callback.is_reply(&call.reply()));
+        }
+    }
+
+    /// The items that are not held apart are in the payload.
+    #[test]
+    fn a_compound_has_one_stream_however_many_items_are_apart() {
+        let random = &mut Random::new(3);
+        let all: Vec<_> = (0..50).map(|n| Exchange::nth(0, n, true, random)).collect();
+        let most = all.iter().map(|it| it.call(usize::MAX).items().len());
+        assert!(most.max() >= Some(3));
+        for exchange in all {
+            for max_items in [0, 1, 2] {
+                let call = exchange.call(max_items);
+                assert!(exchange.is_call(&call));
+                assert!(exchange.room(max_items).items.len() <= max_items);
+            }
+        }
+    }
+
     #[test]
     fn the_same_call_of_another_client_is_another_one() {
         for index in 0..20 {
-            let of = |client| Exchange::nth(client, index, &mut Random::new(index as u64));
+            let of = |client| Exchange::nth(client, index, true, &mut Random::new(index as u64));
             let (own, other) = (of(0), of(1));
             assert_eq!(own.xid, other.xid);
-            assert!(!own.is_call(&other.call()) && !own.is_reply(&other.reply()));
+            assert!(!own.is_call(&other.call(1)) && !own.is_reply(&other.reply()));
         }
     }
 }

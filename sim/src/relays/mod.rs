@@ -1,5 +1,6 @@
-//! Runs of clients and a server with two relays between them, each hop in a version of its own, and with the loss of
-//! either side of a relay at any moment.
+//! Runs of clients and a server with two relays between them, each hop in a version of its own or over TCP
+//! ([`stream`]), and with the loss of either side of a relay at any moment. Some seeds have calls from the server to
+//! clients, COMPOUNDs with several items, or a relay that has no memory for a while.
 //!
 //! Each client makes its calls again, over another connection, until they are answered. Checked are:
 //!
@@ -7,38 +8,41 @@
 //! * No connection to the server has the calls of two clients, or a call twice, and no call arrives more often
 //!   than its client has made it.
 //! * No call has a reply that the server has not given.
+//! * A call of the server arrives once, at the client on whose connection it was made, and ends there once.
 //! * When the server closes its connections gracefully, and no other kind of fault happens, each reply that it gave
 //!   before arrives at the client, and then the client's connection ends.
-//! * All calls are answered in the end. When the clients have closed their connections, no relay and no device has
-//!   anything left of them.
+//! * All calls are answered in the end, those of the server unless their connection has ended. When the clients have
+//!   closed their connections, no relay, no device and no connection of TCP has anything left of them.
 //!
 //! The checks of every event in the fabric are those of other runs ([`Journal`]).
 
 mod answerer;
+mod callbacks;
 mod caller;
 mod calls;
+mod compound;
+mod hop;
 mod plan;
 mod relay;
+mod start;
+mod stream;
+mod stream_client;
+mod stream_server;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rdma::Time;
-use rdma_sim::{Fabric, Host, NodeId, Random, Turn};
-use rpc_transport::ServerTransport;
-use rpc_transport::rdma::{RdmaClient, RdmaServer};
-use rpcrdma_gateway::RelayOptions;
-use rpcrdma_gateway::reduction::{RELAYED_ARGUMENTS, ReducerOptions};
+use rdma::{Buf, Time};
+use rdma_sim::{Fabric, NodeId, Random, Turn};
 
 use self::answerer::Answerer;
 use self::caller::Caller;
-use self::calls::{Exchange, MAX_REPLY};
-use self::plan::{Fault, MEMORY, Plan};
+use self::plan::{Fault, Plan};
 use self::relay::{Place, RelayHost};
+use self::stream::Network;
 use crate::journal::{Conditions, Journal};
 use crate::plan::Swarm;
 use crate::pools::Pools;
@@ -57,6 +61,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(3_000);
 /// The maximum time from then until all connections have ended.
 const ENDED_AFTER: Duration = Duration::from_secs(60);
+/// The block sizes in which a relay's memory is taken away.
+const GREED: [usize; 3] = [1 << 20, 1 << 16, 4096];
 /// The maximum number of turns; more indicate an endless loop.
 const MOST_TURNS: u64 = 1_000_000;
 
@@ -65,9 +71,13 @@ const MOST_TURNS: u64 = 1_000_000;
 enum Alarm {
     /// The server answers a call.
     Answer(usize),
+    /// The server calls the client that has made a call.
+    CallClient(usize),
     Fault(Fault),
     /// A relay has a successor.
     Successor(usize),
+    /// A relay has its memory back.
+    Memory(usize),
     /// The client must have noticed by now that its connection with this number has ended.
     Noticed(usize, u64),
 }
@@ -79,6 +89,9 @@ struct World {
     journal: Rc<RefCell<Journal>>,
     places: [Place; 2],
     relays: [Option<RelayHost>; 2],
+    /// The memory that was taken away from each relay.
+    greedy: [Vec<Buf>; 2],
+    network: Network,
     callers: Vec<Caller>,
     answerer: Answerer,
     alarms: Vec<Alarm>,
@@ -98,14 +111,15 @@ pub(crate) fn simulate(seed: u64, swarm: &Swarm, explain: bool) -> Report {
     let (mut pools, calls) = (Pools::default(), plan.calls.iter().sum::<usize>());
     let pairing = plan.pairing;
     let journal = Rc::new(RefCell::new(journal(&plan, explain)));
-    let took = match World::new(seed, plan, &mut pools, &journal) {
+    let (took, callbacks) = match World::new(seed, plan, &mut pools, &journal) {
         Ok(mut world) => {
             world.run();
-            world.fabric.now()
+            let called = world.answerer.called.as_ref();
+            (world.fabric.now(), called.map_or(0, |it| it.answered))
         }
         Err(what) => {
             journal.borrow_mut().violation(Time::ZERO, what);
-            Time::ZERO
+            (Time::ZERO, 0)
         }
     };
     pools.give_back();
@@ -117,6 +131,7 @@ pub(crate) fn simulate(seed: u64, swarm: &Swarm, explain: bool) -> Report {
         violations,
         happenings: journal.happenings,
         calls: calls as u64,
+        callbacks,
         faults: journal.faults,
         took,
         log: journal.take_text(),
@@ -142,87 +157,6 @@ fn journal(plan: &Plan, explain: bool) -> Journal {
 }
 
 impl World {
-    fn new(
-        seed: u64,
-        mut plan: Plan,
-        pools: &mut Pools,
-        journal: &Rc<RefCell<Journal>>,
-    ) -> Result<Self, String> {
-        let why = |error: &dyn fmt::Display| error.to_string();
-        let mut random = plan.random.clone();
-        let fabric = Fabric::new(seed, plan.costs.clone(), plan.late.clone());
-        fabric.watch(Rc::clone(journal) as Rc<RefCell<_>>);
-        let (attributes, interrupt) = (plan.attributes.clone(), plan.interrupt);
-        let host = |at: usize, pool| Host {
-            address: address(at),
-            attributes: attributes.clone(),
-            pool,
-            interrupt,
-        };
-        let of_client = |(client, &count): (usize, &usize)| {
-            let each = (0..count).map(|index| Exchange::nth(client, index, &mut random));
-            each.collect::<Vec<_>>()
-        };
-        let exchanges: Vec<_> = plan.calls.iter().enumerate().map(of_client).collect();
-        let device = fabric.host(host(SERVER, pools.take(MEMORY)));
-        let device = device.map_err(|error| why(&error))?;
-        let node = device.node();
-        let mut port = RdmaServer::new(Box::new(device), plan.hops[2].server());
-        port.set_reduced_arguments(RELAYED_ARGUMENTS);
-        port.listen(address(SERVER)).map_err(|error| why(&error))?;
-        let own = Random::new(random.next());
-        let answerer = Answerer::new(node, port, exchanges.clone(), own, plan.longest_job);
-        fabric.turn_at(node, Time::ZERO);
-        let mut place = |at: usize| {
-            let pool = pools.take(MEMORY);
-            let server = [RELAYS[1][0], SERVER][at];
-            Place {
-                hosts: RELAYS[at].map(|it| host(it, pool.clone())),
-                incoming: plan.hops[at].server(),
-                outgoing: plan.hops[at + 1].client(),
-                options: RelayOptions {
-                    reducer: ReducerOptions {
-                        max_reply: MAX_REPLY,
-                        ..ReducerOptions::default()
-                    },
-                    ..RelayOptions::new(address(server))
-                },
-            }
-        };
-        let places = [place(0), place(1)];
-        let start = |place: &Place| RelayHost::start(&fabric, place).map_err(|error| why(&error));
-        let relays = [Some(start(&places[0])?), Some(start(&places[1])?)];
-        let mut callers = Vec::new();
-        for (client, exchanges) in exchanges.into_iter().enumerate() {
-            let device = fabric.host(host(FIRST_CLIENT + client, pools.take(MEMORY)));
-            let device = device.map_err(|error| why(&error))?;
-            let node = device.node();
-            let port = RdmaClient::new(Box::new(device), plan.hops[0].client());
-            let (relay, own) = (address(RELAYS[0][0]), Random::new(random.next()));
-            callers.push(Caller::new(node, port, relay, exchanges, own));
-            fabric.turn_at(node, Time::ZERO);
-        }
-        let faults = std::mem::take(&mut plan.faults);
-        let mut world = Self {
-            given: vec![BTreeSet::new(); callers.len()],
-            fabric,
-            plan,
-            random,
-            journal: Rc::clone(journal),
-            places,
-            relays,
-            callers,
-            answerer,
-            alarms: Vec::new(),
-            turns: 0,
-        };
-        for &(after, fault) in &faults {
-            world.alarm(Time::ZERO + after, Alarm::Fault(fault));
-        }
-        world.plan.faults = faults;
-        Ok(world)
-    }
-
     fn alarm(&mut self, at: Time, alarm: Alarm) {
         self.fabric.alarm(at, self.alarms.len() as u64);
         self.alarms.push(alarm);
@@ -238,7 +172,7 @@ impl World {
     }
 
     fn run(&mut self) {
-        while !self.callers.iter().all(Caller::is_done) {
+        while !(self.callers.iter().all(Caller::is_done) && self.answerer.is_settled()) {
             if !self.take_turn(Time::ZERO + PATIENCE) {
                 return self.violation("clients wait for ever".to_owned());
             }
@@ -299,6 +233,9 @@ impl World {
         for (at, call) in std::mem::take(&mut self.answerer.due) {
             self.alarm(at, Alarm::Answer(call));
         }
+        for (at, call) in std::mem::take(&mut self.answerer.due_calls) {
+            self.alarm(at, Alarm::CallClient(call));
+        }
         for what in std::mem::take(&mut self.answerer.wrong) {
             self.violation(format!("server: {what}"));
         }
@@ -316,6 +253,13 @@ impl World {
     fn check_caller(&mut self, client: usize) {
         for what in std::mem::take(&mut self.callers[client].wrong) {
             self.violation(format!("client {client}: {what}"));
+        }
+        let made = self.answerer.called.as_ref();
+        let made = made.map_or(0, |called| called.made(client));
+        if let Some(last) = self.callers[client].called.last().filter(|it| **it >= made) {
+            self.violation(format!(
+                "client {client} has callback {last}, which the server has not made"
+            ));
         }
         let answered = self.callers[client].answered();
         for &index in &answered {
@@ -339,6 +283,10 @@ impl World {
     fn ring(&mut self, alarm: Alarm) {
         match alarm {
             Alarm::Answer(call) => self.answerer.answer(call, &self.fabric),
+            Alarm::CallClient(call) => {
+                self.answerer.call_client(call, &self.fabric);
+                self.check_answerer();
+            }
             Alarm::Fault(fault) => {
                 let now = self.fabric.now();
                 self.journal
@@ -350,6 +298,12 @@ impl World {
                 Ok(relay) => self.relays[at] = Some(relay),
                 Err(error) => self.violation(format!("no successor: {error}")),
             },
+            Alarm::Memory(at) => {
+                self.greedy[at].clear();
+                for node in self.relays[at].iter().flat_map(|relay| relay.nodes) {
+                    self.fabric.turn_at(node, self.fabric.now());
+                }
+            }
             Alarm::Noticed(client, number) => {
                 let caller = &self.callers[client];
                 if caller.connections == number && caller.is_connected() {
@@ -373,7 +327,12 @@ impl World {
                     }
                 }
             }
-            Fault::Lose => self.fabric.lose_one(),
+            Fault::Lose => {
+                let is_tcp = self.plan.hops.iter().any(|hop| hop.is_tcp);
+                if !(is_tcp && self.random.below(2) == 0 && self.network.lose_one()) {
+                    self.fabric.lose_one();
+                }
+            }
             Fault::Leave(client) => self.callers[client].close(&self.fabric),
             Fault::Kill(at) => {
                 let Some(gone) = self.relays[at].take() else {
@@ -384,6 +343,15 @@ impl World {
                 }
                 let absence = self.random.duration(self.plan.absence);
                 self.alarm(now + absence, Alarm::Successor(at));
+            }
+            Fault::Memory(at) => {
+                for block in GREED {
+                    while let Ok(buf) = self.places[at].pool().alloc(block) {
+                        self.greedy[at].push(buf);
+                    }
+                }
+                let absence = self.random.duration(self.plan.absence);
+                self.alarm(now + absence, Alarm::Memory(at));
             }
         }
     }
@@ -397,13 +365,22 @@ impl World {
                 self.violation(format!("relay {at} has no successor"));
                 continue;
             };
-            let (pairs, failed, held) = (relay.pairs(), relay.failed(), place.pool().in_use());
-            if (pairs, failed, held) != (0, 0, 0) {
+            let (pairs, held, refused) = (relay.pairs(), place.pool().in_use(), relay.refused());
+            let failed = match self.plan.may_refuse() {
+                true => 0,
+                false => relay.failed(),
+            };
+            if (pairs, failed, held, refused) != (0, 0, 0, 0) {
                 self.violation(format!(
-                    "relay {at} is left with {pairs} pairs and {held} bytes, and {failed} calls failed"
+                    "relay {at} is left with {pairs} pairs and {held} bytes, {failed} calls failed, and {refused} \
+                     messages were refused"
                 ));
             }
             nodes.extend(relay.nodes);
+        }
+        let ends = self.network.ends();
+        if ends > 0 {
+            self.violation(format!("{ends} ends of connections of TCP are left"));
         }
         for node in nodes {
             let pairs = self.fabric.queue_pairs(node);

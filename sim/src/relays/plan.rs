@@ -5,17 +5,25 @@ use std::time::Duration;
 
 use rdma::Attributes;
 use rdma_sim::{Costs, Faults, Random};
-use rpc_transport::rdma::{
-    Choice, RdmaClientOptions, RdmaOptions, RdmaServerOptions, Version, Versions,
-};
+use rpc_transport::rdma::{CallbackOptions, Version};
 
+use super::hop::Hop;
 use crate::pairing::Pairing;
-use crate::plan::{FeaturesOf, Swarm, VersionsOf, costs, device, options};
+use crate::plan::{FeaturesOf, ROOMY, Swarm, VersionsOf, costs, device};
 
 /// The stream of random numbers for runs with relays.
 const RELAYS: u64 = 17;
+/// The streams of random numbers for what some of the seeds have, so that each leaves the other choices of a seed
+/// unchanged.
+const BACKWARD: u64 = 18;
+const STREAMS: u64 = 19;
+const SCARCE: u64 = 20;
+const COMPOUNDS: u64 = 21;
 /// The memory of each process, bytes.
 pub(super) const MEMORY: usize = 64 << 20;
+/// The memory for calls and replies of a relay in which memory is short, bytes. The longest call and its reply have
+/// room in the smallest.
+const SHORT: [usize; 3] = [512 << 10, 1 << 20, 4 << 20];
 /// The fewest and the most calls of a client.
 const CALLS: (u64, u64) = (3, 16);
 /// The maximum number of faults.
@@ -40,79 +48,8 @@ pub(super) enum Fault {
     Leave(usize),
     /// A relay ends as by SIGKILL, and has a successor after a while.
     Kill(usize),
-}
-
-/// The connections from one process to the next.
-#[derive(Clone, Debug)]
-pub(super) struct Hop {
-    version: Version,
-    /// The features of both ends.
-    pub(super) features: Pairing,
-    requester: RdmaOptions,
-    responder: RdmaOptions,
-}
-
-impl Hop {
-    fn new(random: &mut Random) -> Self {
-        // A Read list of small segments might not fit into a header.
-        let segments = |side: RdmaOptions| RdmaOptions {
-            max_segment: side.max_segment.max(4096),
-            ..side
-        };
-        Self {
-            version: random.pick(&[Version::ONE, Version::TWO, Version::TWO_WG]),
-            features: Pairing::nth(random.below(Pairing::COUNT as u64)),
-            requester: segments(options(random, false)),
-            responder: segments(options(random, true)),
-        }
-    }
-
-    /// Returns the options of the end that connects.
-    pub(super) fn client(&self) -> RdmaClientOptions {
-        let protocols = rpcrdma_protocols::standard(&self.features.client);
-        RdmaClientOptions {
-            common: RdmaOptions {
-                protocols: protocols.clone(),
-                ..self.requester.clone()
-            },
-            version: Choice::Only(self.version),
-            ..RdmaClientOptions::new(protocols)
-        }
-    }
-
-    /// Returns the options of the end that listens.
-    pub(super) fn server(&self) -> RdmaServerOptions {
-        let protocols = rpcrdma_protocols::standard(&self.features.server);
-        RdmaServerOptions {
-            common: RdmaOptions {
-                protocols: protocols.clone(),
-                ..self.responder.clone()
-            },
-            versions: Versions::only(self.version),
-            max_receive_memory: MEMORY / 4,
-            ..RdmaServerOptions::new(protocols)
-        }
-    }
-}
-
-impl fmt::Display for Hop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (client, server) = (&self.requester, &self.responder);
-        write!(
-            f,
-            "version {} ({}), credits {} and {}, inline {}:{} and {}:{}, segments of {} and {}",
-            self.version,
-            self.features,
-            client.credits,
-            server.credits,
-            client.inline_send,
-            client.inline_receive,
-            server.inline_send,
-            server.inline_receive,
-            client.max_segment,
-            server.max_segment,
-        )
-    }
+    /// The host of a relay has no memory left for a while.
+    Memory(usize),
 }
 
 /// The choices of a seed.
@@ -128,8 +65,16 @@ pub(super) struct Plan {
     pub(super) longest_job: Duration,
     /// Faults with their times.
     pub(super) faults: Vec<(Duration, Fault)>,
-    /// The maximum time in which a killed relay has no successor.
+    /// The maximum time in which a killed relay has no successor, or a relay no memory.
     pub(super) absence: Duration,
+    /// Whether the server calls clients.
+    pub(super) callbacks: bool,
+    /// Whether clients make COMPOUNDs with several items.
+    pub(super) compounds: bool,
+    /// The memory for calls and replies of each relay, bytes, if it is short.
+    pub(super) budgets: [Option<usize>; 2],
+    /// Whether clients over TCP have the same port for all of their connections.
+    pub(super) same_port: bool,
     /// Faults that lose nothing: delays.
     pub(super) late: Faults,
     /// The number of the pairing of features between the relays, if the swarm chooses pairings.
@@ -166,15 +111,29 @@ impl Plan {
             ..Faults::default()
         };
         let within = Duration::from_millis(random.pick(&[1, 10, 100]));
-        let faults = faults(clients, within, &mut random);
+        let mut faults = faults(clients, within, &mut random);
+        let of = |purpose| Random::new(seed).split(purpose);
+        let same_port = streams(&mut hops, &mut of(STREAMS));
+        let callbacks = backward(&mut hops, &mut of(BACKWARD));
+        let budgets = scarcity(&mut faults, within, &mut of(SCARCE));
+        let costs = costs(&mut random);
+        let mut attributes = Attributes {
+            shared_receives: random.pick(&[None, rdma_sim::attributes().shared_receives]),
+            ..device(&mut random)
+        };
+        if callbacks {
+            // The smallest queues leave no credits for callbacks.
+            attributes.max_recv_wr = ROOMY;
+        }
         Self {
             calls,
             hops,
-            costs: costs(&mut random),
-            attributes: Attributes {
-                shared_receives: random.pick(&[None, rdma_sim::attributes().shared_receives]),
-                ..device(&mut random)
-            },
+            costs,
+            attributes,
+            callbacks,
+            budgets,
+            compounds: of(COMPOUNDS).below(2) == 0,
+            same_port,
             interrupt: Duration::from_nanos(random.between(0, 20_000)),
             longest_job: random.pick(&[10, 500, 20_000].map(Duration::from_micros)),
             faults,
@@ -190,10 +149,70 @@ impl Plan {
         self.faults.is_empty()
     }
 
+    /// Returns whether a relay may answer a call with SYSTEM_ERR, so that the client has to make it again.
+    pub(super) fn may_refuse(&self) -> bool {
+        let memory = |fault: &Fault| matches!(fault, Fault::Memory(_));
+        self.faults.iter().any(|(_, fault)| memory(fault))
+    }
+
     /// Returns whether a lost reply would be a bug: the only faults are graceful closes by the server.
     pub(super) fn is_orderly(&self) -> bool {
         self.faults.iter().all(|(_, fault)| *fault == Fault::Finish)
     }
+}
+
+/// Chooses the hops of TCP: none in half of the seeds, else those to the first relay, from the last one, or both.
+/// Returns whether clients over TCP have the same port for all of their connections.
+fn streams(hops: &mut [Hop; 3], random: &mut Random) -> bool {
+    let (first, last) = random.pick(&[
+        (false, false),
+        (false, false),
+        (false, false),
+        (true, false),
+        (false, true),
+        (true, true),
+    ]);
+    (hops[0].is_tcp, hops[2].is_tcp) = (first, last);
+    random.below(2) == 0
+}
+
+/// Chooses calls from server to client. Returns whether there are any. They may have chunks: relays offer room for
+/// replies of any length to programs that they do not know.
+fn backward(hops: &mut [Hop; 3], random: &mut Random) -> bool {
+    if random.below(2) == 0 {
+        return false;
+    }
+    for hop in hops {
+        hop.callbacks = std::array::from_fn(|_| CallbackOptions {
+            credits: random.pick(&[1, 2, 5, 16]),
+            chunks: true,
+        });
+    }
+    true
+}
+
+/// Chooses whether memory is short: in an eighth of the seeds, the host of a relay has none left for a while, so that
+/// it refuses calls. In a quarter of the others, a relay has so little for its calls that they have to wait for one
+/// another. Returns how much each relay has in this case.
+fn scarcity(
+    faults: &mut Vec<(Duration, Fault)>,
+    within: Duration,
+    random: &mut Random,
+) -> [Option<usize>; 2] {
+    let relay = random.below(2) as usize;
+    if random.below(8) == 0 {
+        for _ in 0..random.between(1, FAULTS) {
+            faults.push((random.duration(within), Fault::Memory(relay)));
+        }
+        faults.sort_by_key(|(at, _)| *at);
+        return [None; 2];
+    }
+    let is_short = random.below(4) == 0;
+    std::array::from_fn(|at| {
+        let each = random.pick(&SHORT);
+        // Both relays, or one of them.
+        (is_short && (at == relay || random.below(2) == 0)).then_some(each)
+    })
 }
 
 /// Chooses what goes wrong. As in swarm testing, most seeds have only one kind of faults, so that what one does is
@@ -238,6 +257,11 @@ impl fmt::Display for Plan {
             f,
             "jobs of up to {:?}; absence of up to {:?}; interrupt {:?}",
             self.longest_job, self.absence, self.interrupt
+        )?;
+        writeln!(
+            f,
+            "callbacks {}; COMPOUNDs {}; one port for each client {}; memory of relays {:?}",
+            self.callbacks, self.compounds, self.same_port, self.budgets
         )?;
         writeln!(
             f,

@@ -7,20 +7,33 @@ use std::rc::Rc;
 
 use rdma::Pool;
 use rdma_sim::{Fabric, Host, NodeId};
-use rpc_transport::Armed;
-use rpc_transport::rdma::{RdmaClient, RdmaClientOptions, RdmaServer, RdmaServerOptions};
-use rpcrdma_gateway::{Relay, RelayOptions};
+use rpc_transport::rdma::{RdmaClient, RdmaServer, RdmaServerOptions};
+use rpc_transport::{Armed, ServerTransport};
+use rpcrdma_gateway::{Outgoing, Relay, RelayOptions};
+use rpcrdma_host::Budget;
+
+use super::hop::Hop;
+use super::stream::Network;
+use super::stream_client::StreamClient;
+use super::stream_server::StreamServer;
 
 /// The maximum number of steps before other hosts get their turn.
 const STEPS: usize = 10_000;
+
+/// The number of connections of clients for which a relay has memory: those of three, and their successors while
+/// the calls of earlier ones are still in progress.
+const CONNECTIONS: usize = 6;
 
 /// The configuration of a relay, kept for its successors.
 #[derive(Clone)]
 pub(super) struct Place {
     /// The host of the device for clients, at the address that it listens on, and the one for the server.
     pub(super) hosts: [Host; 2],
-    pub(super) incoming: RdmaServerOptions,
-    pub(super) outgoing: RdmaClientOptions,
+    /// The hop from clients, and the one to the server.
+    pub(super) hops: [Hop; 2],
+    pub(super) network: Network,
+    /// The memory for its calls and replies, bytes, if it is short.
+    pub(super) budget: Option<usize>,
     pub(super) options: RelayOptions,
 }
 
@@ -46,12 +59,32 @@ impl RelayHost {
         let [incoming, outgoing] = place.hosts.clone().map(|host| fabric.host(host));
         let (incoming, outgoing) = (incoming.map_err(other)?, outgoing.map_err(other)?);
         let nodes = [incoming.node(), outgoing.node()];
-        let mut server = RdmaServer::new(Box::new(incoming), place.incoming.clone());
-        server.listen(place.listen()).map_err(other)?;
-        let client = RdmaClient::new(Box::new(outgoing), place.outgoing.clone());
-        let client = Rc::new(RefCell::new(client));
-        let mut relay = Relay::simulated(place.options.clone(), client, fabric.clock())?;
-        relay.listen(Rc::new(RefCell::new(server)))?;
+        let (network, pool, [from, to]) = (&place.network, place.pool(), &place.hops);
+        let outgoing: Rc<RefCell<dyn Outgoing>> = match to.client() {
+            Some(options) => Rc::new(RefCell::new(RdmaClient::new(Box::new(outgoing), options))),
+            None => {
+                let address = place.hosts[1].address;
+                let client = StreamClient::new(network, nodes[1], address, pool.clone());
+                Rc::new(RefCell::new(client))
+            }
+        };
+        let budget = place.budget.map(|it| Budget::new(it, CONNECTIONS));
+        let budget = budget.unwrap_or_default();
+        let incoming: Rc<RefCell<dyn ServerTransport>> = match from.server() {
+            Some(options) => {
+                let options = RdmaServerOptions { budget, ..options };
+                let mut server = RdmaServer::new(Box::new(incoming), options);
+                server.listen(place.listen()).map_err(other)?;
+                Rc::new(RefCell::new(server))
+            }
+            None => {
+                let at = (nodes[0], place.listen());
+                let memory = (pool.clone(), budget);
+                Rc::new(RefCell::new(StreamServer::listen(network, at, memory)))
+            }
+        };
+        let mut relay = Relay::simulated(place.options.clone(), outgoing, fabric.clock())?;
+        relay.listen(incoming)?;
         fabric.turn_at(nodes[0], fabric.now());
         Ok(Self { relay, nodes })
     }
@@ -82,8 +115,13 @@ impl RelayHost {
 
     /// Returns the number of calls that it could not pass on, or whose replies it could not.
     pub(super) fn failed(&self) -> u64 {
+        self.relay.stats().failed
+    }
+
+    /// Returns the number of messages that it found to be wrong.
+    pub(super) fn refused(&self) -> u64 {
         let stats = self.relay.stats();
-        stats.failed + stats.misplaced + stats.garbage
+        stats.misplaced + stats.garbage
     }
 }
 
