@@ -11,7 +11,6 @@
 lane() {
     need lab/modules 60 load_modules verbs nfs disk
     need lab/wire 20 wire_up
-    need lab/repository 60 make_repository
     need lab/nfsd 60 disk_exported
     for version in 4.2 4.1 4.0 3; do
         for scenario in $(scenarios $version); do
@@ -36,7 +35,7 @@ scenarios() {
     echo fsx renames writers
     case $1 in
     4.1) echo delegation ;;
-    4.2) echo delegation offload programs ;;
+    4.2) echo delegation offload ;;
     esac
 }
 
@@ -188,18 +187,6 @@ renames() {
 
 none_left() {
     [ -z "$(find /export/r -name '.nfs*')" ]
-}
-
-# programs: what git has cloned is whole, and fio finds what it has written.
-programs() {
-    git clone -q /tmp/repository /mnt/clone
-    git -C /mnt/clone fsck --no-dangling
-    git -C /mnt/clone status --short
-    rm -r /mnt/clone
-    _run='fio --directory=/mnt --size=1m --verify=crc32c --verify_fatal=1 --verify_state_save=0 --minimal --output=/tmp/fio'
-    $_run --name=mixed --rw=randrw --bs=16k --numjobs=2
-    $_run --name=direct --rw=randrw --bs=4k --direct=1
-    rm /mnt/mixed* /mnt/direct*
 }
 
 # A delegation that knfsd gives, by which the client has a file open, and that it recalls when somebody else opens it
