@@ -81,11 +81,15 @@ impl Place {
         running
     }
 
-    /// Starts a mount in the foreground.
+    /// Starts a mount in the foreground. The process has prepared everything when it answers.
     #[track_caller]
     fn in_foreground(&self) -> Running {
         let running = Running::start(rpcrdma().args(self.words(&["-f"])));
-        until("a mount", || mounted(&self.mnt()).is_some());
+        let missing = self.mnt().join("missing");
+        until("a mount that answers", || {
+            let answer = || fs::metadata(&missing).map_err(|error| error.kind());
+            mounted(&self.mnt()).is_some() && answer().is_err_and(|it| it == ErrorKind::NotFound)
+        });
         running
     }
 
