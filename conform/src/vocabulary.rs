@@ -47,7 +47,7 @@ pub struct Vocabulary {
 /// The header types of a specification, made once for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Headers {
-    /// Those of unions first, in the order of the files, then the others by their names.
+    /// Header types of unions first, in the order of the files, then the others by their names.
     all: Vec<HeaderType>,
     by_name: BTreeMap<String, usize>,
     /// The first one with each number.

@@ -47,7 +47,7 @@ pub fn encode(
 /// Encodes a header in at most so many steps, of which those that it takes are subtracted. Each field takes one.
 ///
 /// # Errors
-/// As those of [`encode`].
+/// The errors of [`encode`].
 pub(crate) fn encode_within(
     vocabulary: &Vocabulary,
     header: &HeaderType,

@@ -40,7 +40,7 @@ pub(super) struct Draft<'a> {
     last_xid: Option<u32>,
     /// The octets of memory that are offered so far.
     offered: usize,
-    /// What is left of the file's.
+    /// The rest of the file's budget.
     budget: Budget,
 }
 

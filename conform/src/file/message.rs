@@ -17,7 +17,7 @@ const MOST_OCTETS: usize = 64 << 20;
 /// The longest time that a line may give a message.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
-/// What the messages of a file may still have.
+/// Steps of encoding and octets that the messages of a file may still take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     steps: usize,

@@ -67,7 +67,7 @@ pub(super) struct Answerer {
     executed: BTreeSet<CallOf>,
     /// Calls that are to be answered at a time, by their places in `received`, until somebody takes them.
     pub(super) due: Vec<(Time, usize)>,
-    /// Those whose clients are to be called at a time, likewise.
+    /// Calls whose clients are to be called at a time, by their places in `received`, until somebody takes them.
     pub(super) due_calls: Vec<(Time, usize)>,
     /// Violations found, not yet reported.
     pub(super) wrong: Vec<String>,

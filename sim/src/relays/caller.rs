@@ -75,7 +75,7 @@ pub(super) struct Caller {
     pub(super) has_lost: bool,
     /// The indexes of the calls of the server that have arrived.
     pub(super) called: BTreeSet<usize>,
-    /// Those that are to be answered.
+    /// Callbacks that are to be answered.
     owed: Vec<Owed>,
     /// Violations found, not yet reported.
     pub(super) wrong: Vec<String>,

@@ -20,7 +20,7 @@ const FIRST_PORT: u16 = 2000;
 /// The number of an end of a connection. None is used again.
 pub(super) type EndNumber = u64;
 
-/// What arrives at an end.
+/// Events at one end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     /// The connection is established.

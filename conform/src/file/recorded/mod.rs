@@ -61,7 +61,7 @@ pub struct Written {
     pub text: String,
     /// The number of cases in it.
     pub cases: usize,
-    /// What is not in it.
+    /// Numbers of messages and exchanges that are not in it.
     pub left: Left,
 }
 
