@@ -72,7 +72,7 @@ impl Collected {
     /// message that has begun cannot wait for that. If they were counted, the peer would lose the connection because of
     /// calls for which it was granted credits, and the replies with it. It would make the same calls over the next
     /// connection, and might never get a reply. So only what other connections hold counts: all together can hold
-    /// more than the budget, by no more than the calls of one of them.
+    /// more than the budget, by the guaranteed memory of each, and by the calls of one of them.
     #[inline]
     fn set(&mut self, bytes: usize) -> bool {
         bytes == self.bytes || self.change(bytes)
