@@ -76,7 +76,8 @@ pub enum Step {
     SendGranting(i32, Vec<u8>),
     /// Sends a message this many times, whatever the server's credits are.
     Flood(usize, Vec<u8>),
-    /// Checks that nothing comes for a moment but credits and properties.
+    /// Checks that nothing comes for a moment but credits and properties. Parts of a reply that is not complete must
+    /// have been expected.
     Quiet,
     /// Expects that the server tells its properties, if it has not done so. In the working group's version 2
     /// only.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::expect::Received;
 use crate::wire::Reader;
 use crate::wire::wg::{
-    CALL_EXTERNAL, CALL_INLINE, CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, INLINE, PREFIX,
+    self, CALL_EXTERNAL, CALL_INLINE, CONNPROP_FINAL, CONNPROP_MIDDLE, GRANT, INLINE, PREFIX,
     REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, VERSION, parse_properties, parse_reply,
 };
 
@@ -44,6 +44,8 @@ pub(crate) struct ConnectionWg {
     handles: HashMap<u32, u32>,
     /// The messages so far of a reply that is not complete.
     parts: Vec<Part>,
+    /// The number of these that the script has looked at.
+    looked_at: usize,
     /// Of the last complete reply, `rdma_remaining` of each message but the last, and the number of bytes that
     /// did follow it.
     counts: Vec<(u32, usize)>,
@@ -59,6 +61,7 @@ impl ConnectionWg {
             told: false,
             handles: HashMap::new(),
             parts: Vec::new(),
+            looked_at: 0,
             counts: Vec::new(),
         }
     }
@@ -200,9 +203,25 @@ impl ConnectionWg {
         Ok(None)
     }
 
+    /// Records that the script looks at a message that has come. Only those of the reply that is not complete count.
+    pub(crate) fn looks_at_part(&mut self, message: &[u8]) {
+        let xid = Reader(message).word();
+        let is_part = wg::htype(message) == Some(REPLY_MIDDLE)
+            && self.parts.first().is_some_and(|it| Some(it.xid) == xid);
+        if is_part {
+            self.looked_at += 1;
+        }
+    }
+
+    /// Returns whether a reply that is not complete has messages that the script has not looked at.
+    pub(crate) fn has_other_parts(&self) -> bool {
+        self.parts.len() > self.looked_at
+    }
+
     /// Returns the payload of a reply of which this is the last or only message.
     fn whole(&mut self, xid: u32, htype: u32, last: Vec<u8>) -> Result<Vec<u8>, String> {
         let parts = std::mem::take(&mut self.parts);
+        self.looked_at = 0;
         let is_part = |part: &Part| part.xid == xid && htype == REPLY_INLINE;
         if !parts.iter().all(is_part) {
             return Err(interleaved());
@@ -256,7 +275,6 @@ fn receive_size(message: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::wg;
 
     fn middle(xid: u32, remaining: u32, payload: &[u8]) -> Vec<u8> {
         wg::message(xid, REPLY_MIDDLE, &[remaining], payload)

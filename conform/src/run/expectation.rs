@@ -42,11 +42,16 @@ impl Play<'_> {
                 _ => false,
             })
         })?;
+        self.wg.looks_at_part(&message);
         Some(Event::Message(Received::Other(message.clone()), message))
     }
 
     /// Receives the next message, answers Read Requests before it, and compares it.
-    pub(super) fn expect_before(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
+    fn expect_before(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
+        if allowed.is_empty() {
+            let text = "the case has an expectation that nothing can meet";
+            return Err(Failed::NotApplicable(text.into()));
+        }
         let event = loop {
             if let Some(event) = self.named(allowed) {
                 break event;
@@ -74,10 +79,12 @@ impl Play<'_> {
                 Err(what) => first = first.or(Some(what)),
             }
         }
-        first.map_or(Ok(()), |what| Err(deviation(format!("received {what}"))))
+        let what = first.unwrap_or_default();
+        Err(deviation(format!("received {what}")))
     }
 
-    /// Checks that nothing comes for a moment but credits and properties.
+    /// Checks that nothing comes for a moment but credits and properties, and that no part of a reply has come that the
+    /// script has not looked at.
     pub(super) fn quiet(&mut self) -> Result<(), Failed> {
         self.within()?;
         let start = Instant::now();
@@ -86,10 +93,13 @@ impl Play<'_> {
             event = self.hear(&mut || start.elapsed() < QUIET)?;
         }
         match event {
+            None | Some(Event::Silence) if self.wg.has_other_parts() => {
+                Err(deviation("RDMA2_REPLY_MIDDLE came where nothing may come"))
+            }
             None | Some(Event::Silence) => Ok(()),
             Some(Event::Ended(what)) => Err(deviation(what)),
             Some(Event::Message(received, _)) => Err(deviation(format!(
-                "{} came before it may be sent",
+                "{} came where nothing may come",
                 received.brief(self.dialect)
             ))),
         }

@@ -47,7 +47,8 @@ pub(super) struct Play<'a> {
     pub(super) named: HashSet<u32>,
     /// State of this connection in the working group's version 2.
     pub(super) wg: ConnectionWg,
-    /// Messages that came while another waited for credits.
+    /// Messages that came before the script looked for them, and perhaps the end of the connection: while a message
+    /// waited for credits, or before it was sent. Expectations take these first.
     pub(super) waiting: VecDeque<Event>,
     /// Messages that scripts do not look at, unless they name them.
     pub(super) passed: Passed,
@@ -124,7 +125,8 @@ impl<'a> Play<'a> {
             Step::Room(segment) => self.memory.room(*segment),
             Step::Send(message) => self.send(message)?,
             Step::SendGranting(more, message) => {
-                self.wait_for_credit()?;
+                self.within()?;
+                self.wait_for_credit(false)?;
                 // Messages that the script has not looked at yet do not raise the limit.
                 let looked_at = self.wg.received().wrapping_sub(self.waiting.len() as u32);
                 let credit = looked_at.wrapping_add_signed(*more);

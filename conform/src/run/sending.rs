@@ -8,21 +8,23 @@ use crate::wire::{v1, v2, wg};
 
 /// The XID of the first call of a burst.
 const FIRST_OF_BURST: u32 = 0x600e_0000;
-/// The most messages that are kept while a message waits for credits. No case has more calls without a reply.
+/// The most messages that are kept for later expectations. No case has more calls without a reply.
 const MOST_WAITING: usize = 256;
 
 impl Play<'_> {
     pub(super) fn send(&mut self, message: &[u8]) -> Result<(), Failed> {
-        let needs_credit = self.dialect == Dialect::Wg && !self.is_credit_update(message)?;
-        // What comes meanwhile can take the credit back (version-two-07, section 4.2.1).
-        for _ in 0..2 {
-            if needs_credit {
-                self.wait_for_credit()?;
+        self.within()?;
+        // Messages that come meanwhile can take the credit back (version-two-07, section 4.2.1).
+        let mut was_taken_back = false;
+        loop {
+            if self.needs_credit(message)? {
+                self.wait_for_credit(was_taken_back)?;
             }
             self.take_earlier()?;
-            if !needs_credit || self.may_send()? {
+            if !self.needs_credit(message)? || self.may_send()? {
                 break;
             }
+            was_taken_back = true;
         }
         let (longest, section) = match self.dialect {
             Dialect::One => (self.receive, "RFC 8797"),
@@ -47,23 +49,29 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Returns whether this is RDMA2_GRANT and the first message without a credit: the server must have room for one
-    /// (version-two-07, section 4.2.1.1).
-    pub(super) fn is_credit_update(&mut self, message: &[u8]) -> Result<bool, Failed> {
+    /// Returns whether a message needs a credit. In version-two-07, every message does but RDMA2_GRANT where that is
+    /// the first one without a credit: the server must have room for one (section 4.2.1.1).
+    fn needs_credit(&mut self, message: &[u8]) -> Result<bool, Failed> {
         let sent = self.peer()?.next_msn().wrapping_sub(1);
-        Ok(wg::htype(message) == Some(wg::GRANT) && self.wg.limit() == sent)
+        let is_update = wg::htype(message) == Some(wg::GRANT) && self.wg.limit() == sent;
+        Ok(self.dialect == Dialect::Wg && !is_update)
     }
 
-    /// Waits until the server can receive another message (version-two-07, section 4.2.1). Where the connection
-    /// has ended, that is for the next expectation to see.
-    pub(super) fn wait_for_credit(&mut self) -> Result<(), Failed> {
-        self.within()?;
+    /// Waits within the time of this step until the server can receive another message (version-two-07, section
+    /// 4.2.1). Where the connection has ended, that is for the next expectation to see. A server may take back credits,
+    /// so that it cannot be tested if it had given one in this step.
+    pub(super) fn wait_for_credit(&mut self, was_taken_back: bool) -> Result<(), Failed> {
         while !self.may_send()? {
             match self.hear(&mut || true)? {
                 None => {}
                 Some(Event::Silence) => {
                     let limit = self.wg.limit();
                     let sent = self.peer()?.next_msn().wrapping_sub(1);
+                    if was_taken_back {
+                        return Err(Failed::NotApplicable(format!(
+                            "the server takes back each credit before a message can use it: the limit is {limit}, and {sent} were sent (version-two-07, 4.2.1)"
+                        )));
+                    }
                     return Err(deviation(format!(
                         "no credit for another message came in time: the limit is {limit}, and {sent} were sent (version-two-07, 4.2.1.1)"
                     )));
@@ -87,7 +95,6 @@ impl Play<'_> {
         if self.dialect == Dialect::One {
             return Ok(());
         }
-        self.within()?;
         for _ in 0..MOST_WAITING {
             if !self.peer()?.stream.has_arrived() {
                 break;
@@ -123,13 +130,19 @@ impl Play<'_> {
     pub(super) fn burst(&mut self, most: u32) -> Result<(), Failed> {
         if self.dialect == Dialect::Wg {
             // The credits that the last message left may not be known yet.
-            self.wait_for_credit()?;
+            self.within()?;
+            self.wait_for_credit(false)?;
         }
         let sent = self.peer()?.next_msn().wrapping_sub(1);
         let granted = match self.dialect {
             Dialect::One | Dialect::Two => self.last.as_ref().map_or(1, |it| it.credits),
-            Dialect::Wg => self.wg.credits(sent),
+            // Where the connection has ended, there is no credit, and the first call shows the end.
+            Dialect::Wg => self.wg.credits(sent).max(1),
         };
+        if granted == 0 {
+            let text = "no credit for another call is granted (RFC 8166, 3.3.1)";
+            return Err(deviation(text));
+        }
         let mut waiting: Vec<u32> = (0..granted.min(most)).map(|n| FIRST_OF_BURST + n).collect();
         for xid in &waiting {
             self.send(&self.null(*xid))?;
