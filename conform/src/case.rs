@@ -55,6 +55,8 @@ pub enum Step {
     OfferAny(Segment),
     /// Offers memory that the server may write.
     Room(Segment),
+    /// Names the handle of memory that there cannot be, so that an RDMA Read of it ends the connection.
+    Unreadable(u32),
     /// Sends a message. What does not fit the server's receives is not sent, and the case is not applicable.
     Send(Vec<u8>),
     /// Expects one of these. The first is what the text prefers.

@@ -9,6 +9,8 @@ use crate::wire::v1::Segment;
 pub(crate) struct Memory {
     sources: Vec<(Segment, Vec<u8>)>,
     rooms: Vec<Room>,
+    /// Handles of memory that there cannot be.
+    unreadable: Vec<u32>,
 }
 
 /// Memory that may be written.
@@ -27,6 +29,15 @@ impl Memory {
     pub(crate) fn room(&mut self, segment: Segment) {
         let written = Vec::new();
         self.rooms.push(Room { segment, written });
+    }
+
+    pub(crate) fn unreadable(&mut self, handle: u32) {
+        self.unreadable.push(handle);
+    }
+
+    /// Returns whether a handle is that of memory that there cannot be.
+    pub(crate) fn is_unreadable(&self, handle: u32) -> bool {
+        self.unreadable.contains(&handle)
     }
 
     /// Returns the bytes that a Read Request asks for.

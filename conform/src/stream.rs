@@ -55,6 +55,8 @@ pub struct Stream {
     reset: bool,
     /// Whether a write has failed.
     failed: bool,
+    /// Whether this end has ended the connection.
+    ended: bool,
     /// The observer.
     watched: Option<Watched>,
 }
@@ -75,6 +77,7 @@ impl Stream {
             stop: None,
             reset: false,
             failed: false,
+            ended: false,
             watched: None,
         })
     }
@@ -191,6 +194,13 @@ impl Stream {
         drop(self.socket.shutdown(std::net::Shutdown::Write));
     }
 
+    /// Ends the connection. Later reads fail with [`Gone::Closed`], whatever comes, and writes fail.
+    pub fn end(&mut self) {
+        self.ended = true;
+        // An error means that the connection has already ended.
+        drop(self.socket.shutdown(std::net::Shutdown::Both));
+    }
+
     /// Makes closing the socket send RST.
     pub fn reset_on_close(&self) {
         drop(SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)));
@@ -240,6 +250,9 @@ impl Stream {
     ) -> Result<Vec<u8>, Gone> {
         let (start, mut bytes, mut done) = (Instant::now(), vec![0; len], 0);
         while done < len {
+            if self.ended {
+                return Err(Gone::Closed);
+            }
             if self.is_stopped() || self.deadline.is_some_and(|it| Instant::now() > it) {
                 return Err(Gone::Late);
             }

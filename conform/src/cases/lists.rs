@@ -4,7 +4,7 @@ use super::{FIRST_ERR_CHUNK, expect, on};
 use crate::case::{Case, Ground, Level, Step, case, memory};
 use crate::expect::{Expect, refused, success};
 use crate::wire::rpc;
-use crate::wire::v1::{self, Header, NOMSG, Segment, segment};
+use crate::wire::v1::{self, Header, MSG, NOMSG, Segment, segment};
 
 /// The position of the arguments of a call without credentials, which is the end of NULL.
 const END: u32 = rpc::CALL_HEADER;
@@ -13,6 +13,10 @@ const GARBAGE_ARGS: u32 = 4;
 
 const REFUSAL: &str = "RDMA_ERROR with ERR_CHUNK, no RDMA Read, and the next call is answered";
 const NOT_DECODED: &str = "GARBAGE_ARGS or ERR_CHUNK, no RDMA Read, and the next call is answered";
+const NOT_DECODED_IF_READ: &str = "GARBAGE_ARGS or ERR_CHUNK, and the next call is answered";
+const UNREADABLE: &str = "ERR_CHUNK, or the end of the connection, before or after an RDMA Read";
+const UNREADABLE_OR_NOT_DECODED: &str =
+    "ERR_CHUNK or GARBAGE_ARGS, or the end of the connection, before or after an RDMA Read";
 const UNUSED: &str = "ERR_CHUNK, or a reply with the chunks unused, and the next call is answered";
 
 /// Makes the rows of one ground.
@@ -70,6 +74,26 @@ impl Rows<'_> {
         case.level(Level::Should)
     }
 
+    /// Returns a case like [`Self::garbage`] whose chunks are there: no section forbids to read them before the
+    /// arguments are decoded, so that the answer alone matters.
+    fn readable_garbage(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        reads: Vec<(u32, Segment)>,
+    ) -> Case {
+        let offers = reads.iter().map(|(_, segment)| Step::OfferAny(*segment));
+        let offers: Vec<Step> = offers.collect();
+        let mut case = self.garbage(section, number, sends, reads);
+        // Behind the connection.
+        case.script.splice(1..1, offers);
+        Case {
+            expects: NOT_DECODED_IF_READ.into(),
+            ..case
+        }
+    }
+
     fn mismatch(
         &self,
         section: &'static str,
@@ -90,13 +114,60 @@ impl Rows<'_> {
         case(section, number, sends, NOT_DECODED, on(steps))
     }
 
-    /// Returns a case with more than any call can be in a Read list: a responder need not pull that, and can end the
-    /// call with RDMA_ERROR (section 8.1.4). That the chunks do not fit the call is a reason for GARBAGE_ARGS, too
-    /// (section 4.5.2).
-    fn unreasonable(&self, number: u32, sends: &str, reads: Vec<(u32, Segment)>) -> Case {
+    /// Returns a case with a Read list of which no RPC message can be made. No section names an error for that: the
+    /// list cannot be right (ERR_CHUNK), or chunks do not fit the payload, which section 4.5.2 has as a reason for
+    /// GARBAGE_ARGS.
+    fn unfit(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        reads: &[(u32, Segment)],
+    ) -> Case {
         let allowed = |xid| vec![Expect::ErrChunk(xid), not_decoded(xid)];
-        let case = self.mismatch("RFC 8166, 8.1.4", number, sends, reads, allowed);
+        let case = self.mismatch(section, number, sends, reads.to_vec(), allowed);
         case.level(Level::Robustness).needs(FIRST_ERR_CHUNK)
+    }
+
+    /// Returns a case with more than any call can be in a Read list: a responder need not pull that, and can end the
+    /// call with RDMA_ERROR (section 8.1.4).
+    fn unreasonable(&self, number: u32, sends: &str, reads: &[(u32, Segment)]) -> Case {
+        self.unfit("RFC 8166, 8.1.4", number, sends, reads)
+    }
+
+    /// Returns a case with a Read segment that passes the address space. Responders usually find out by an RDMA Read
+    /// that a chunk is invalid, and that is fatal to the connection (section 4.5.3).
+    fn unreadable(
+        &self,
+        section: &'static str,
+        number: u32,
+        sends: &str,
+        (procedure, position): (u32, u32),
+    ) -> Case {
+        let xid = self.0.xid();
+        let header = Header {
+            procedure,
+            reads: vec![(position, wrapping())],
+            ..v1::header(xid)
+        };
+        let mut allowed = vec![Expect::ErrChunk(xid), Expect::Closed];
+        let (payload, expects) = match procedure {
+            NOMSG => (Vec::new(), UNREADABLE),
+            _ => {
+                // The chunk does not fit the payload either.
+                allowed.push(not_decoded(xid));
+                (rpc::null(xid).bytes(), UNREADABLE_OR_NOT_DECODED)
+            }
+        };
+        let steps = vec![
+            Step::Unreadable(wrapping().handle),
+            Step::Send(header.with(&payload)),
+            Step::Expect(allowed),
+        ];
+        let case = case(section, number, sends, expects, on(steps));
+        case.level(Level::Robustness)
+            .may_close()
+            .needs(FIRST_ERR_CHUNK)
     }
 
     /// Returns a case with a NULL call that offers memory that there cannot be. As the reply uses none of it, a
@@ -162,51 +233,55 @@ fn wrapping() -> Segment {
 }
 
 fn read_lists(rows: &Rows<'_>) -> Vec<Case> {
+    const READS: &str = "RFC 8166, 3.4.5";
     let many = |n: u32| (END + n * 4, all(u32::MAX));
-    let robust = |case: Case| case.level(Level::Robustness);
+    let many: Vec<(u32, Segment)> = (0..160).map(many).collect();
+    let unfit = |number, sends, list: &[_]| rows.unfit(READS, number, sends, list);
     vec![
         rows.reads(1, "a position that is no multiple of four", &[(38, all(8))]),
-        robust(rows.reads(2, "a position behind the payload", &[(END + 4, all(8))])),
-        robust(rows.reads(3, "position 4294967292", &[(0xffff_fffc, all(8))])),
+        unfit(2, "a position behind the payload", &[(END + 4, all(8))]),
+        unfit(3, "position 4294967292", &[(0xffff_fffc, all(8))]),
         rows.reads(4, "position 4294967295", &[(u32::MAX, all(8))]),
-        robust(rows.reads(
+        unfit(
             5,
             "a second chunk behind the payload",
             &[(END, all(8)), (END + 12, all(8))],
-        )),
-        robust(rows.reads(
+        ),
+        unfit(
             6,
             "chunks that overlap",
             &[(END, all(16)), (END + 8, all(8))],
-        )),
-        robust(rows.reads(
+        ),
+        unfit(
             7,
             "chunks that overlap in their round-up",
             &[(END, all(5)), (END + 4, all(8))],
-        )),
-        robust(rows.reads(
+        ),
+        unfit(
             8,
             "chunks that overlap, the last first",
             &[(END + 8, all(8)), (END, all(16))],
-        )),
-        robust(rows.reads(9, "a chunk of 4 GiB", &[(END, all(u32::MAX))])),
-        robust(rows.reads(
+        ),
+        unfit(9, "a chunk of 4 GiB", &[(END, all(u32::MAX))]),
+        unfit(
             10,
             "a chunk of segments of 4 GiB together",
             &[(END, all(1 << 31)), (END, all(1 << 31))],
-        )),
+        ),
         rows.unreasonable(
             1,
             "a chunk of 160 segments of 4 GiB each",
-            vec![(END, all(u32::MAX)); 160],
+            &[(END, all(u32::MAX)); 160],
         ),
-        rows.unreasonable(2, "160 chunks of 4 GiB each", (0..160).map(many).collect()),
-        robust(rows.reads(
+        rows.unreasonable(2, "160 chunks of 4 GiB each", &many),
+        rows.unreadable(
+            READS,
             13,
             "a Read segment that passes the address space",
-            &[(END, wrapping())],
-        )),
-        robust(rows.reads(14, "a payload in two places", &[(0, all(40))])),
+            (MSG, END),
+        ),
+        rows.reads(14, "a payload in two places", &[(0, all(40))])
+            .level(Level::Robustness),
     ]
 }
 
@@ -268,12 +343,12 @@ fn long_calls(rows: &Rows<'_>) -> Vec<Case> {
             &[(0, all(whole)); 64],
             false,
         )),
-        robust(rows.long(
+        rows.unreadable(
+            "RFC 8166, 4.2.4",
             18,
             "a long call that passes the address space",
-            &[(0, wrapping())],
-            false,
-        )),
+            (NOMSG, 0),
+        ),
         rows.err_chunk(
             "RFC 8166, 4.2.4",
             19,
@@ -293,19 +368,19 @@ fn beside_arguments(rows: &Rows<'_>) -> Vec<Case> {
     const PARSING: &str = "RFC 8166, 4.5.2";
     let three = (0..3).map(|at| (END + at * 0x1_0000, all(0x1_0000)));
     vec![
-        rows.garbage(
+        rows.readable_garbage(
             PARSING,
             30,
             "a chunk within the RPC header",
             vec![(4, all(8))],
         ),
-        rows.garbage(
+        rows.readable_garbage(
             PARSING,
             31,
             "a chunk where there are no arguments",
             vec![(END, all(8))],
         ),
-        rows.garbage(
+        rows.readable_garbage(
             "RFC 8166, 6.1",
             1,
             "three chunks of 64 KiB, none of which can be eligible",

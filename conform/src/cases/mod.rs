@@ -126,9 +126,10 @@ mod tests {
         }
     }
 
-    /// `testing/hostile` performs these with its own fixture, which has no memory.
+    /// `testing/hostile` performs these with its own fixture. Of version 1, it leaves out the memory that servers may
+    /// read before they answer, as this project's server reads none of it, and waits before the last call.
     #[test]
-    fn tables_that_are_shared_use_no_memory() {
+    fn tables_that_are_shared_have_the_steps_that_are_performed_elsewhere() {
         let ground = Ground::without_files(7);
         let of_first = [headers(&ground), lists(&ground), calls(&ground)].concat();
         let of_wg = [
@@ -139,9 +140,13 @@ mod tests {
             two::headers(&ground),
         ];
         for case in [of_first, of_wg.concat()].concat() {
-            let plain = case.script[1..]
-                .iter()
-                .all(|it| matches!(it, Step::Send(_) | Step::Expect(_)));
+            let plain = case.script[1..].iter().all(|it| match it {
+                Step::Send(_) | Step::Expect(_) => true,
+                Step::OfferAny(_) | Step::Unreadable(_) | Step::Quiet => {
+                    case.dialect == Dialect::One
+                }
+                _ => false,
+            });
             assert!(
                 plain && matches!(case.script[0], Step::Connect(_)),
                 "{}",

@@ -25,6 +25,14 @@ impl Play<'_> {
                     "RDMA Read: {} bytes of {:#x}",
                     request.length, request.source
                 ));
+                if self.memory.is_unreadable(request.source) {
+                    // An adapter ends the connection, as such memory cannot be registered.
+                    self.peer()?.stream.end();
+                    let text =
+                        "the connection is ended for an RDMA Read of memory that there cannot be";
+                    self.exchange.text(text.into());
+                    return Ok(Some(Event::Ended(text.into())));
+                }
                 let bytes = self.memory.read(&request).map_err(deviation)?.to_vec();
                 self.peer()?.respond(&request, &bytes);
                 Ok(None)
@@ -70,7 +78,7 @@ impl Play<'_> {
     }
 
     /// Returns a message for the script, or keeps it for a script that names it.
-    pub(super) fn taken(&mut self, taken: Option<Received>, bytes: Vec<u8>) -> Option<Event> {
+    fn taken(&mut self, taken: Option<Received>, bytes: Vec<u8>) -> Option<Event> {
         if let Some(received) = taken {
             return Some(Event::Message(received, bytes));
         }
@@ -79,7 +87,7 @@ impl Play<'_> {
     }
 
     /// Checks the handle that a message invalidates (RFC 8797, section 4.1).
-    pub(super) fn invalidated(&mut self, handle: Option<u32>) -> Result<(), Failed> {
+    fn invalidated(&mut self, handle: Option<u32>) -> Result<(), Failed> {
         let Some(handle) = handle else {
             return Ok(());
         };

@@ -123,6 +123,7 @@ impl<'a> Play<'a> {
                 self.memory.offer(*segment, content);
             }
             Step::Room(segment) => self.memory.room(*segment),
+            Step::Unreadable(handle) => self.memory.unreadable(*handle),
             Step::Send(message) => self.send(message)?,
             Step::SendGranting(more, message) => {
                 self.within()?;

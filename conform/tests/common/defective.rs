@@ -27,8 +27,6 @@ const SERVICE: Duration = Duration::from_millis(5);
 /// The time between messages that come without end.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// The segments of a Read list with more than any call can have.
-const UNREASONABLE: usize = 160;
 /// `accept_stat` GARBAGE_ARGS, and SYSTEM_ERR.
 const GARBAGE_ARGS: u32 = 4;
 const SYSTEM_ERR: u32 = 5;
@@ -54,7 +52,7 @@ pub enum Defect {
     NoErrChunk,
     /// Every word but zero says that an item of a list is present.
     AnyPresent,
-    /// Chunks that a reply does not use are not looked at, a Read list with more than any call can have is
+    /// Chunks that a reply does not use are not looked at, a Read list of which no call can be made is
     /// GARBAGE_ARGS, the reply to NULL is written into its Reply chunk, and a READ whose chunk is too short is
     /// SYSTEM_ERR. All are allowed: this is no defect.
     OtherChoices,
@@ -378,9 +376,7 @@ impl Relay {
                 };
                 message = whole.with(&payload);
             }
-            (Defect::OtherChoices, Message::Error(_, 1, _))
-                if call.is_some_and(|it| it.reads.len() == UNREASONABLE) =>
-            {
+            (Defect::OtherChoices, Message::Error(_, 1, _)) if call.is_some_and(is_unfit) => {
                 message = v1::header(xid).with(&rpc::accepted(xid, GARBAGE_ARGS, &[]));
             }
             // A READ whose only mistake is a chunk that is too short.
@@ -413,6 +409,16 @@ fn empty(chunk: &[Segment]) -> Vec<Segment> {
 fn has_room(call: &Header, length: usize) -> bool {
     let first = call.reply.as_ref().and_then(|it| it.first());
     first.is_some_and(|it| it.length as usize >= length)
+}
+
+/// Returns whether a call has Read chunks that could be those of some payload, but not of this call's, for which the
+/// server has no other reason to answer ERR_CHUNK.
+fn is_unfit(call: &Header) -> bool {
+    let is_possible = |(position, segment): &(u32, Segment)| {
+        let end = segment.offset.checked_add(segment.length.into());
+        *position > 0 && position % 4 == 0 && end.is_some()
+    };
+    call.procedure == v1::MSG && !call.reads.is_empty() && call.reads.iter().all(is_possible)
 }
 
 /// Returns whether a call has the only chunk of a READ that is one byte too short, or has no room at all.

@@ -1,5 +1,7 @@
 //! Scripts against a server that is one itself.
 
+mod rows;
+
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 

@@ -28,7 +28,8 @@ fn converted(judged: &judge::Case) -> Case {
     )
 }
 
-/// Converts a step. The tables that are shared have no others: a test of theirs says so.
+/// Converts a step. The other steps of the tables that are shared, which a test of theirs lists, are memory that this
+/// project's server does not read, and silence, which the call at the end shows.
 fn step(step: &judge::Step) -> Option<Step> {
     match step {
         judge::Step::Send(message) => Some(Step::Send(message.clone())),
