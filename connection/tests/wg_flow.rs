@@ -524,11 +524,12 @@ fn wg_s4_2_1_1_ends_with_calls_in_progress_send_no_grants_for_ever() {
 }
 
 /// All credits of the client are taken by calls that the server does not answer before it has the
-/// reply of the client. It tells the client of one more with its call.
+/// reply of the client. It tells the client of one more with its call, even if it grants fewer by then.
 #[test]
 fn a_client_can_reply_whatever_calls_of_its_own_are_in_progress() {
+    const ALL: u32 = u32::MAX;
     for (client, server, callbacks) in [(128, 64, 1), (3, 3, 1), (1, 1, 1), (16, 4, 8)] {
-        for words in [1, 5000] {
+        for (words, limit) in [(1, ALL), (5000, ALL), (1, 3), (5000, 3)] {
             let mut pair = called(client, server, callbacks);
             pair.answer = None;
             pair.answer_back = Some(Box::new(move |call| Some(reply(open(call).0, words, &[]))));
@@ -539,6 +540,7 @@ fn a_client_can_reply_whatever_calls_of_its_own_are_in_progress() {
             pair.settle();
             let taken = pair.server.delivered.len();
             assert!(taken as u32 >= server.min(client), "{taken} calls");
+            pair.server.connection.limit_grant(limit);
             for xid in 0..callbacks {
                 pair.server
                     .call(message(5000 + xid, 1, &[]), &ReplyRoom::default());

@@ -38,8 +38,9 @@
 //!   idle ends would exchange grants for ever. For the same reason, [`MessageCounts::limit_is_due`] does not
 //!   count credits that grants have used. There is one exception: a peer without any credit left is
 //!   due a new limit if at least [`MIN_CREDITS`] can be advertised. If fewer can be advertised,
-//!   replies have not left yet, and they will carry the new limit. They might wait for the peer's reply to a
-//!   call of a server, though, so that a server that has called grants what it can.
+//!   replies have not left yet, and they will carry the new limit. But the replies may themselves wait for the
+//!   peer's reply to a callback. So a server with a callback outstanding sends a GRANT at once, if it can
+//!   advertise any credit.
 
 use super::{GrantAll, GrantPolicy as _};
 

@@ -37,6 +37,8 @@ struct BlockedSend {
     more: bool,
     /// Whether it is a call of this end, or a part of one.
     is_call: bool,
+    /// The number of calls of this end that the message completes.
+    calls: u32,
     counted: Counted,
     /// The calls of which a trace is told that this message has left. Empty without one.
     traced: Vec<u32>,
@@ -72,6 +74,8 @@ pub(super) struct MessageFlow {
     /// The number of messages that this end can receive while no call is in progress in either
     /// direction.
     capacity: u32,
+    /// The maximum number of calls from server to client in progress.
+    callbacks: u32,
     /// The maximum number of messages to grant credits for; below `capacity` while the host is short of
     /// receives.
     grant_limit: u32,
@@ -81,6 +85,11 @@ pub(super) struct MessageFlow {
     least: u32,
     /// The calls of this end that are outstanding.
     own: CountedCalls,
+    /// The number of those whose last message has not been queued or sent yet.
+    unqueued_calls: u32,
+    /// The number of those in `blocked`, by their last messages. The peer gets no credits for replies to them before
+    /// it has them: it might use these for more calls, and then not be able to reply.
+    blocked_calls: u32,
     /// Sends reserved for calls of this end that are planned and not sent yet.
     reserved: u32,
     /// The calls of the peer in progress. Each lowers the number of messages that this end
@@ -137,10 +146,13 @@ impl MessageFlow {
             counts: MessageCounts::starting_at(count),
             fields,
             capacity,
+            callbacks,
             grant_limit: capacity,
             chosen: u32::MAX,
             least,
             own: calls(own.max(1)),
+            unqueued_calls: 0,
+            blocked_calls: 0,
             reserved: 0,
             peer: calls(peer),
             further: 0,
@@ -252,9 +264,10 @@ impl MessageFlow {
         }
     }
 
-    /// Records that a call of this end is sent.
+    /// Records that a call of this end is sent. Its messages are queued next.
     pub(super) fn call_sent(&mut self) {
         self.own.now += 1;
+        self.unqueued_calls += 1;
     }
 
     /// Records that a call of this end has been answered, by a reply or an error.
@@ -263,13 +276,16 @@ impl MessageFlow {
     }
 
     /// Returns the number of replies to calls of this end that are not part of the capacity. Each
-    /// raises the number of messages that this end advertises: the peer can always reply, however
-    /// many calls of its own are in progress here. The credits of a client cover the replies to its
-    /// calls from the start, those of a server while it makes calls.
+    /// raises the number of messages that this end advertises, however many calls of the peer are in
+    /// progress here: a peer that keeps one credit for each of these calls can always reply. A peer that uses
+    /// them for calls of its own gets others, until [`MessageFlow::capacity`] is used up. The credits of a
+    /// client cover the replies to its calls from the start, those of a server while it makes calls.
     fn replies_beyond_capacity(&self) -> u32 {
         match self.side {
             Side::Client => 0,
-            Side::Server => self.own.now,
+            // The peer learns of a credit with the call for whose reply it is, not before; or with the first message
+            // of the call, if that comes in several, and the others have to wait.
+            Side::Server => self.own.now.saturating_sub(self.blocked_calls),
         }
     }
 
@@ -285,9 +301,13 @@ impl MessageFlow {
         u32::try_from(left.cast_signed()).unwrap_or(0)
     }
 
-    /// Returns the maximum number of messages that may be on their way to this end.
+    /// Returns the maximum number of messages that may be on their way to this end, together with the calls of the
+    /// peer that are in progress.
     pub(super) fn capacity(&self) -> u32 {
-        self.capacity.saturating_add(self.replies_beyond_capacity())
+        match self.side {
+            Side::Client => self.capacity,
+            Side::Server => self.capacity.saturating_add(self.callbacks),
+        }
     }
 
     /// Returns the number of messages sent that only granted credits.
@@ -372,12 +392,18 @@ impl MessageFlow {
 
     fn advertised(&self) -> u32 {
         let granted = self.chosen.max(self.least).min(self.grant_limit);
-        let most = granted.saturating_add(self.replies_beyond_capacity());
-        let left = most.saturating_sub(self.peer.now.saturating_add(self.blocked_replies));
-        // Further calls hold the peer up like others. There may be more of them than messages, and the
-        // peer must be able to reply to the calls of this end all the same.
-        left.saturating_sub(self.further)
-            .max(left.min(self.own.now))
+        let used = self.peer.now.saturating_add(self.blocked_replies);
+        let left = granted.saturating_sub(used);
+        // Further calls hold the peer up like others. There may be more of them than messages.
+        let for_calls = left.saturating_sub(self.further);
+        // The peer must be able to reply to the calls of this end all the same.
+        match self.side {
+            Side::Client => for_calls.max(left.min(self.own.now)),
+            // More calls may be in progress than are granted, as the limit may have been lowered.
+            Side::Server => for_calls
+                .saturating_add(self.replies_beyond_capacity())
+                .min(self.capacity().saturating_sub(used)),
+        }
     }
 
     /// Returns the credit value of a message that is encoded now.
@@ -395,11 +421,17 @@ impl MessageFlow {
         invalidate: Option<Stag>,
         more: bool,
     ) {
+        let is_call = direction == Direction::Call;
+        let calls = match is_call && !more {
+            true => std::mem::take(&mut self.unqueued_calls),
+            false => 0,
+        };
         let message = BlockedSend {
             gather,
             invalidate,
             more,
-            is_call: direction == Direction::Call,
+            is_call,
+            calls,
             traced: Vec::new(),
             counted: match direction {
                 Direction::Reply if !more => Counted::ReplyEnd,
@@ -427,6 +459,7 @@ impl MessageFlow {
             invalidate: None,
             more: false,
             is_call: false,
+            calls: 0,
             counted: Counted::Answer,
             traced: Vec::new(),
         };
@@ -446,6 +479,7 @@ impl MessageFlow {
         if let Some(count) = self.waiting_count(message.counted) {
             *count += 1;
         }
+        self.blocked_calls += message.calls;
         self.blocked.push_back(message);
     }
 
@@ -495,6 +529,7 @@ impl MessageFlow {
             invalidate,
             more,
             is_call,
+            calls: _,
             counted: _,
             traced,
         } = message;
@@ -535,10 +570,12 @@ impl MessageFlow {
         while self.counts.may_send() > 0
             && let Some(mut message) = self.blocked.pop_front()
         {
-            // The count is lowered before `renew_credit`, so that the reply itself returns the credit of its call.
+            // The counts are lowered before `renew_credit`, so that a reply itself returns the credit of its call, and
+            // a call brings the one for its reply.
             if let Some(count) = self.waiting_count(message.counted) {
                 *count -= 1;
             }
+            self.blocked_calls -= message.calls;
             self.released += 1;
             self.renew_credit(&mut message.gather);
             message.more &= self.counts.may_send() > 1;
@@ -555,14 +592,18 @@ impl MessageFlow {
         let parts = parts.filter(|&(_, of)| of == header_type);
         let calls: Vec<u32> = parts.map(|(xid, _)| xid).collect();
         let mut withdrawn = Vec::new();
+        let mut completed = 0;
         self.blocked.retain(|message| {
             let xid = part(message).map(|(xid, _)| xid);
             let xid = xid.filter(|xid| calls.contains(xid));
-            // Parts of calls are in no count that would have to be lowered.
             debug_assert!(xid.is_none() || message.counted == Counted::Not);
+            if xid.is_some() {
+                completed += message.calls;
+            }
             withdrawn.extend(xid);
             xid.is_none()
         });
+        self.blocked_calls -= completed;
         withdrawn
     }
 
@@ -609,100 +650,4 @@ impl MessageFlow {
 }
 
 #[cfg(test)]
-mod tests {
-    use rpcrdma_v2_wg::{Body, Header};
-
-    use super::super::GrantAll;
-    use super::*;
-    use crate::dialect::VersionTwoWg;
-
-    /// Otherwise an end could wait for ever for the reply to a call that it made in order to answer
-    /// the peer's calls.
-    #[test]
-    fn further_calls_leave_the_credits_for_replies() {
-        for (side, without) in [(Side::Server, 9), (Side::Client, 7)] {
-            let mut flow = MessageFlow::new(&VersionTwoWg, side, 2, 2, 8, 0);
-            assert_eq!(flow.advertised(), 8);
-            flow.call_began().unwrap();
-            flow.set_further_calls(3);
-            assert_eq!(flow.advertised(), 4);
-            flow.set_further_calls(30);
-            assert_eq!(flow.advertised(), 0);
-            flow.call_sent();
-            assert_eq!(flow.advertised(), 1);
-            flow.call_sent();
-            assert_eq!(flow.advertised(), 2);
-            flow.set_further_calls(0);
-            assert_eq!(flow.advertised(), without);
-        }
-    }
-
-    /// Regression test: a server whose calls in progress wait for the reply to its own call never had it, if the
-    /// client's grants had used the credits that were left.
-    #[test]
-    fn a_client_without_credits_is_granted_one_for_its_reply() {
-        for calls in [0, 1] {
-            let mut flow = MessageFlow::new(&VersionTwoWg, Side::Server, 2, 2, 3, 0);
-            for xid in [1, 2] {
-                flow.received(&encoded_middle(xid, 20)).unwrap();
-                flow.call_began().unwrap();
-                if xid == 1 {
-                    flow.call_sent();
-                    assert!(
-                        flow.due_grant(&GrantAll).is_some(),
-                        "the first three credits"
-                    );
-                }
-            }
-            if calls == 0 {
-                flow.call_answered();
-            }
-            for _ in 0..2 {
-                assert!(flow.due_grant(&GrantAll).is_none());
-                let grant = VersionTwoWg.encode_grant(20);
-                flow.received(&Segments::from_iter([grant])).unwrap();
-            }
-            assert_eq!(flow.advertised(), 1 + calls);
-            // Without a call of the server, a reply carries the credit.
-            assert_eq!(flow.due_grant(&GrantAll).is_some(), calls > 0);
-            assert!(flow.due_grant(&GrantAll).is_none(), "once");
-        }
-    }
-
-    /// A client keeps a message for the reply to each call of its server, of which several may have
-    /// come in one message.
-    #[test]
-    fn calls_of_a_client_leave_messages_for_the_replies_to_further_calls() {
-        let mut flow = MessageFlow::new(&VersionTwoWg, Side::Client, 4, 4, 8, 0);
-        let message = encoded_middle(1, 8);
-        flow.received(&message).unwrap();
-        assert_eq!(flow.unreserved(), 4);
-        flow.call_began().unwrap();
-        flow.set_further_calls(5);
-        assert_eq!(flow.unreserved(), 2);
-        flow.set_further_calls(50);
-        assert!(!flow.may_begin_call());
-    }
-
-    /// Returns a part of a call with this credit value.
-    fn encoded_middle(xid: u32, credit: u32) -> Segments {
-        let body = Body::Middle {
-            direction: Direction::Call,
-            remaining: 100,
-        };
-        Segments::from_iter([Header { xid, credit, body }.encode()])
-    }
-
-    /// Regression test: beyond the limit, the number of messages that may still arrive wrapped to
-    /// almost 2^32, so that replies in several messages were planned as if none of them waited.
-    #[test]
-    fn beyond_the_limit_no_message_is_receivable() {
-        let mut flow = MessageFlow::new(&VersionTwoWg, Side::Client, 1, 0, 1, 0);
-        flow.call_began().unwrap();
-        assert_eq!(flow.receivable(), 1);
-        for (xid, left) in [(1, 0), (2, 0)] {
-            flow.received(&encoded_middle(xid, 1)).unwrap();
-            assert_eq!(flow.receivable(), left, "{xid}");
-        }
-    }
-}
+mod tests;
