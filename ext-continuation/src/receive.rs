@@ -99,18 +99,25 @@ impl Transmit {
     #[cold]
     fn break_group(&mut self, out: &mut Outbox<'_>, fault: impl FnOnce(&Group) -> Fault) {
         if let Some(group) = self.incoming.take() {
-            let lead = group.id.lead();
-            let bad = TransmissionId {
-                number: group.next_number(),
-                ..lead
-            };
-            let report = Report {
-                bad,
-                lead: Some(lead),
-                fault: fault(&group),
-            };
-            self.report(&report, out);
+            self.report_incomplete(&group, group.next_number(), fault(&group), out);
         }
+    }
+
+    /// Reports an error to the sender of an incomplete group, of which it names the transmission with this number.
+    fn report_incomplete(
+        &mut self,
+        group: &Group,
+        number: u32,
+        fault: Fault,
+        out: &mut Outbox<'_>,
+    ) {
+        let lead = group.id.lead();
+        let report = Report {
+            bad: TransmissionId { number, ..lead },
+            lead: Some(lead),
+            fault,
+        };
+        self.report(&report, out);
     }
 
     /// Reports an error to the sender of the message (section 9.5). The remaining transmissions of
@@ -133,17 +140,8 @@ impl Transmit {
     pub(crate) fn refuse_begun_call(&mut self, out: &mut Outbox<'_>) -> bool {
         let begun = (self.incoming).take_if(|group| group.id.direction == Direction::Call);
         let Some(group) = begun else { return false };
-        let lead = group.id.lead();
-        let bad = TransmissionId {
-            number: group.next_number().saturating_sub(1),
-            ..lead
-        };
-        let report = Report {
-            bad,
-            lead: Some(lead),
-            fault: NO_MEMORY,
-        };
-        self.report(&report, out);
+        let last = group.next_number().saturating_sub(1);
+        self.report_incomplete(&group, last, NO_MEMORY, out);
         true
     }
 

@@ -238,6 +238,7 @@ impl Extensions {
         if is_refused {
             self.give_up_parts();
         }
+        self.share_learnt();
         is_refused
     }
 

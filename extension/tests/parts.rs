@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use rpcrdma_chunks::{Direction, Side};
 use rpcrdma_extension::{
-    Extension, Extensions, Fields, InProgress, Outbox, PeerError, ReceivedMessage, Refusal,
+    Extension, Extensions, Fields, InProgress, Outbox, PeerError, Property, ReceivedMessage,
+    Refusal,
 };
 
 /// A part that others follow, a part that is refused, and a message without further parts.
@@ -18,6 +19,9 @@ const OTHER: u32 = 4;
 const X: u32 = 10;
 /// Another message.
 const Y: u32 = 11;
+
+/// The number of the property that [`Collecting`] passes on when it refuses a message.
+const REFUSED: u32 = 20;
 
 /// Collects the parts of any number of messages.
 #[derive(Debug, Default)]
@@ -53,6 +57,14 @@ impl Extension for Collecting {
         Ok(())
     }
 
+    fn refuse_parts(&mut self, out: &mut Outbox<'_>) -> bool {
+        out.share_property(Property {
+            id: REFUSED,
+            value: Bytes::new(),
+        });
+        true
+    }
+
     fn parts_lost(&mut self, direction: Direction, xid: u32) {
         self.held.retain(|(held, _)| *held != xid);
         self.lost.push((direction, xid));
@@ -63,8 +75,12 @@ impl Extension for Collecting {
     }
 }
 
-#[derive(Debug)]
-struct Other;
+/// Holds no parts.
+#[derive(Debug, Default)]
+struct Other {
+    /// The numbers of the properties that other extensions have passed on.
+    properties: Vec<u32>,
+}
 
 impl Extension for Other {
     fn name(&self) -> &'static str {
@@ -78,13 +94,18 @@ impl Extension for Other {
     fn received(&mut self, _: &ReceivedMessage<'_>, _: &mut Outbox<'_>) -> Result<(), Refusal> {
         Ok(())
     }
+
+    fn property_received(&mut self, property: &Property, _: &mut Outbox<'_>) {
+        self.properties.push(property.id);
+    }
 }
 
 struct Receiving(Extensions);
 
 impl Receiving {
     fn new() -> Self {
-        let list: Vec<Box<dyn Extension>> = vec![Box::new(Other), Box::<Collecting>::default()];
+        let list: Vec<Box<dyn Extension>> =
+            vec![Box::<Other>::default(), Box::<Collecting>::default()];
         let mut extensions = Extensions::new(Side::Server, 900, list).unwrap();
         extensions.connected(None);
         Self(extensions)
@@ -163,6 +184,20 @@ fn a_refused_part_and_a_message_of_another_extension_give_up_the_parts() {
         assert_eq!(receiving.in_progress(), None, "{number} {xid}");
         assert_eq!(receiving.0.collected_bytes(), 0, "{number} {xid}");
     }
+}
+
+/// The extension may do on this occasion all that it may do when a message arrives.
+#[test]
+fn the_owner_of_the_parts_refuses_them_and_they_are_given_up() {
+    let mut receiving = Receiving::new();
+    assert!(!receiving.0.refuse_parts(), "nothing has begun");
+    receiving.receive(PART, X, 100).unwrap();
+    assert!(receiving.0.refuse_parts());
+    assert_eq!(receiving.lost(), [X]);
+    assert_eq!(receiving.in_progress(), None);
+    assert_eq!(receiving.0.collected_bytes(), 0);
+    let other = receiving.0.find::<Other>().unwrap();
+    assert_eq!(other.properties, [REFUSED], "without another message");
 }
 
 /// Another direction is another message.
