@@ -129,6 +129,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod collected;
 mod config;
 mod connection;
 mod error;

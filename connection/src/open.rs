@@ -18,10 +18,10 @@ use rpcrdma_extension::{
     Action as ExtensionAction, DuplicateNumber, IncomingCall, IncomingReply, ReverseDirection,
     Transferred,
 };
-use rpcrdma_host::{Account, Charge};
 use rpcrdma_v1::{Agreed, PrivateData};
 use transfer_plan::{ChunkLimits, Limits};
 
+use crate::collected::Collected;
 use crate::dialect::{BadMessage, Dialect, ErrorMessage, Incoming, Receiver, Session};
 use crate::requester::{PendingCall, PendingCalls, Requester};
 use crate::responder::{ReplyTerms, Responder};
@@ -47,52 +47,6 @@ pub(crate) struct Open {
     begun: bool,
     /// The memory of its parts, charged to the connection's account.
     collected: Collected,
-}
-
-/// The memory of the parts of an incomplete message.
-#[derive(Debug)]
-struct Collected {
-    account: Option<Account>,
-    charge: Charge,
-    bytes: usize,
-}
-
-impl Collected {
-    fn new(account: Option<Account>) -> Self {
-        Self {
-            charge: Charge::new(account.clone()),
-            account,
-            bytes: 0,
-        }
-    }
-
-    /// Records that the parts take so many bytes now. Returns false if there is no memory for more.
-    ///
-    /// Calls in progress may take all memory that the connection can have, and release it when they are answered. A
-    /// message that has begun cannot wait for that. If they were counted, the peer would lose the connection because of
-    /// calls for which it was granted credits, and the replies with it. It would make the same calls over the next
-    /// connection, and might never get a reply. So only what other connections hold counts: all together can hold
-    /// more than the budget, by the guaranteed memory of each, and by the calls of one of them.
-    #[inline]
-    fn set(&mut self, bytes: usize) -> bool {
-        bytes == self.bytes || self.change(bytes)
-    }
-
-    fn change(&mut self, bytes: usize) -> bool {
-        let (more, less) = (
-            bytes.saturating_sub(self.bytes),
-            self.bytes.saturating_sub(bytes),
-        );
-        let fits = more == 0
-            || self.account.as_ref().is_none_or(|account| {
-                let of_calls = account.held().saturating_sub(self.bytes);
-                account.room_without(of_calls) >= more
-            });
-        self.charge.add(more);
-        self.charge.sub(less);
-        self.bytes = bytes;
-        fits
-    }
 }
 
 /// The limits of a connection, and the terms of its responder.

@@ -215,22 +215,60 @@ fn with_a_call_in_progress() -> (WgPeer, Account, Charge) {
 /// it. It would make all of them again over the next connection, and lose that in the same way.
 #[test]
 fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
-    let (mut client, _, of_reply) = with_a_call_in_progress();
-    let call = bytes(&message(2, 25_000, &[]));
-    let mut rest = &call[..];
-    while let Some((part, after)) = rest.split_at_checked(4000) {
-        rest = after;
-        client.send_middle(Direction::Call, 2, part, rest.len());
+    let (mut client, account, of_reply) = with_a_call_in_progress();
+    let of_calls = account.held();
+    let calls = [2, 3].map(|xid| bytes(&message(xid, 25_000, &[])));
+    for (number, (xid, call)) in (2..).zip(&calls).enumerate() {
+        let mut rest = &call[..];
+        while let Some((part, after)) = rest.split_at_checked(4000) {
+            rest = after;
+            client.send_middle(Direction::Call, xid, part, rest.len());
+        }
+        client.send(xid, inline_call(Default::default()), rest);
+        assert_eq!(client.end.closed, None);
+        assert_eq!(client.end.delivered.len(), 1, "the others wait");
+        // They are charged like their parts before.
+        let waiting: usize = calls.iter().take(number + 1).map(Vec::len).sum();
+        assert_eq!(account.held() - of_calls, waiting);
     }
-    client.send(2, inline_call(Default::default()), rest);
-    assert_eq!(client.end.closed, None);
-    assert_eq!(client.end.delivered.len(), 1, "the second one waits");
     drop(of_reply);
     client.reply(None);
     client.end.connection.retry();
     client.end.run();
-    let (_, arrived) = client.end.delivered.pop_front().unwrap();
-    assert_eq!(bytes(&arrived), call);
+    assert_eq!(account.held(), 2 * PER_CALL);
+    for call in calls {
+        let (id, arrived) = client.end.delivered.pop_front().unwrap();
+        assert_eq!(bytes(&arrived), call);
+        client.end.reply(id, None);
+    }
+    assert_eq!(account.held(), 0);
+}
+
+/// A call that came in parts is charged while it waits for memory, and does not wait for its own.
+#[test]
+fn a_waiting_call_is_executed_when_its_connection_holds_nothing_else() {
+    let (mut client, account, of_reply) = with_a_call_in_progress();
+    let call = bytes(&message(2, 25_000, &[]));
+    client.send_middle(Direction::Call, 2, &call[..4000], call.len() - 4000);
+    for at in (4000..call.len()).step_by(4000) {
+        let part = &call[at..call.len().min(at + 4000)];
+        match call.len() - at - part.len() {
+            0 => client.send(2, inline_call(Default::default()), part),
+            remaining => client.send_middle(Direction::Call, 2, part, remaining),
+        }
+    }
+    // Whatever is released, others take.
+    client.reply(None);
+    assert_eq!(client.end.delivered.len(), 0);
+    assert!(client.end.connection.waits_for_memory());
+    let mut others = Charge::new(Some(account.common()));
+    others.add(4 * MIB);
+    drop(of_reply);
+    assert_eq!((account.held(), account.room()), (call.len(), 0));
+    client.end.connection.retry();
+    client.end.run();
+    assert_eq!(client.end.delivered.len(), 1);
+    assert_eq!(account.held(), PER_CALL);
 }
 
 /// The parts have a limit of their own.

@@ -460,6 +460,13 @@ impl Charge {
         Self { account, bytes: 0 }
     }
 
+    /// Returns the number of bytes charged.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds bytes to the charge.
     pub fn add(&mut self, bytes: usize) {
         self.bytes += bytes;

@@ -17,7 +17,7 @@ use std::ops::AddAssign;
 
 use bytes::Bytes;
 use onc_rpc::{AcceptStatus, Message, ReplyHeader as RpcReply, Segments};
-use rdma::trace::{Event, Wait};
+use rdma::trace::Event;
 use rdma::{Buf, Stag};
 use rpcrdma_chunks::{Direction, ReadChunk, WriteChunk};
 use rpcrdma_host::{Account, Charge, PER_CALL};
@@ -48,6 +48,8 @@ struct InCall {
     handle: Option<Stag>,
     /// The number of bytes of fetched chunks that the call holds.
     fetched: u64,
+    /// The number of bytes that are charged to the connection while the call waits for memory.
+    kept: usize,
     /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
     /// The number of messages that the call took, each of them one credit where credits count calls.
@@ -67,6 +69,7 @@ impl InCall {
             reply: None,
             handle: None,
             fetched: 0,
+            kept: 0,
             fetch: None,
             messages: 1,
             carried: None,
@@ -130,6 +133,8 @@ pub(crate) struct Responder {
     put_off: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
+    /// Memory of the calls that wait for memory and came in several messages.
+    kept: Charge,
     /// Memory reserved for the replies to delivered calls.
     delivered: Charge,
     /// Whether an extension is offered short replies to send together
@@ -159,6 +164,7 @@ impl Responder {
             no_memory: VecDeque::new(),
             put_off: VecDeque::new(),
             fetched: 0,
+            kept: Charge::new(account.clone()),
             delivered: Charge::new(account),
             batches: false,
             gathered: VecDeque::new(),
@@ -226,7 +232,7 @@ impl Responder {
         let call = InCall::plain(header.xid);
         if let Some(key) = self.admit(shared, call, header.credits) {
             let message = Message::without_items(payload);
-            match may_deliver(shared, self.fetched) {
+            match self.may_deliver(shared) {
                 true => self.deliver(shared, key, message),
                 false => self.deliver_later(shared, key, message),
             }
@@ -236,9 +242,8 @@ impl Responder {
     /// Keeps a call without chunks until there is memory for its reply.
     #[cold]
     fn deliver_later(&mut self, shared: &Shared, key: usize, message: Message) {
-        shared.trace(self.calls[key].xid, Event::Held(Wait::Memory));
         self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
-        self.put_off.push_back(key);
+        self.wait_for_memory(shared, key);
     }
 
     /// Handles a call with chunks.
@@ -274,7 +279,7 @@ impl Responder {
     ) {
         if payload.is_none() && items.is_empty() {
             if let Some(key) = self.admit(shared, call, requested) {
-                match may_deliver(shared, self.fetched) {
+                match self.may_deliver(shared) {
                     true => self.check_and_deliver(shared, key, message),
                     false => self.deliver_later(shared, key, message),
                 }
@@ -302,11 +307,7 @@ impl Responder {
         if let Some(key) = self.admit(shared, call, requested)
             && !(may_start && self.start_fetch(shared, key))
         {
-            shared.trace(self.calls[key].xid, Event::Held(Wait::Memory));
-            match short {
-                true => self.put_off.push_back(key),
-                false => self.no_memory.push_back(key),
-            }
+            self.wait_for_memory(shared, key);
         }
     }
 
@@ -390,6 +391,7 @@ impl Responder {
     fn remove_call(&mut self, key: usize) -> InCall {
         let call = self.calls.remove(key);
         self.fetched -= call.fetched;
+        self.kept.sub(call.kept);
         call
     }
 
@@ -440,18 +442,6 @@ impl Responder {
         shared.send_error(&answer);
         shared.trace_queued(Direction::Reply, xid);
     }
-}
-
-/// Returns whether there is memory for the reply to one more call. The `fetched` bytes of chunks do
-/// not count against the guaranteed memory, so a connection that is fetching can still execute
-/// short calls. A connection that holds nothing but fetched chunks may always execute one call.
-fn may_deliver(shared: &Shared, fetched: u64) -> bool {
-    let Some(account) = shared.config.pool.account() else {
-        return true;
-    };
-    let fetched = usize::try_from(fetched).unwrap_or(usize::MAX);
-    let others = account.held().saturating_sub(fetched);
-    others == 0 || others + PER_CALL <= account.guaranteed() || account.room() >= PER_CALL
 }
 
 /// Charges the payload of a reply to the connection until the device releases it. The memory of

@@ -1,19 +1,57 @@
 //! Fetching and delivery of calls.
 
 use onc_rpc::Message;
-use rdma::trace::Event;
+use rdma::trace::{Event, Wait};
 use rdma::{Buf, Stag};
 use rpcrdma_chunks::Direction;
 use rpcrdma_host::PER_CALL;
 
 use super::fetch::FetchError;
-use super::{QueuedRead, Responder, may_deliver};
+use super::{QueuedRead, Responder};
 use crate::Action;
 use crate::action::ReadId;
 use crate::dialect::PeerError;
 use crate::shared::Shared;
 
 impl Responder {
+    /// Returns whether there is memory for the reply to one more call. The bytes of fetched chunks do
+    /// not count against the guaranteed memory, so a connection that is fetching can still execute
+    /// short calls. A connection that holds nothing but fetched chunks and waiting calls may always execute one
+    /// call. What waiting calls hold does not hold up this connection, as it is released when they are executed.
+    pub(super) fn may_deliver(&self, shared: &Shared) -> bool {
+        let Some(account) = shared.config.pool.account() else {
+            return true;
+        };
+        let fetched = usize::try_from(self.fetched).unwrap_or(usize::MAX);
+        let kept = self.kept.bytes();
+        let others = account.held().saturating_sub(fetched).saturating_sub(kept);
+        others == 0
+            || others + PER_CALL <= account.guaranteed()
+            || account.room_without(kept) >= PER_CALL
+    }
+
+    /// Keeps a call until there is memory for its chunks, or for its reply if it has none.
+    ///
+    /// A call that came in several messages is charged to the connection meanwhile, so that other connections get less:
+    /// it can have any length. A call in a single message stays in its receive, and the credits bound the number of
+    /// those.
+    #[cold]
+    pub(super) fn wait_for_memory(&mut self, shared: &Shared, key: usize) {
+        let call = &mut self.calls[key];
+        shared.trace(call.xid, Event::Held(Wait::Memory));
+        let (arrived, needed) = call.fetch.as_ref().map_or((0, 0), |fetch| {
+            (fetch.bytes_arrived(), fetch.memory_needed())
+        });
+        if arrived > shared.limits.inline_receive {
+            call.kept = usize::try_from(arrived).unwrap_or(0);
+            self.kept.add(call.kept);
+        }
+        match needed {
+            0 => self.put_off.push_back(key),
+            _ => self.no_memory.push_back(key),
+        }
+    }
+
     /// Retries the calls that wait for memory.
     pub(crate) fn retry(&mut self, shared: &mut Shared) {
         // Calls that need no memory to be fetched pass those that do.
@@ -60,12 +98,12 @@ impl Responder {
         // A call that is too long for any connection does not wait: `allocate` reports it.
         if let Some(account) = shared.config.pool.account()
             && memory <= account.largest()
-            && account.room() < memory
+            && account.room_without(self.kept.bytes()) < memory
         {
             return false;
         }
         // With nothing to fetch, only the memory for the reply may be short.
-        if memory == 0 && !may_deliver(shared, self.fetched) {
+        if memory == 0 && !self.may_deliver(shared) {
             return false;
         }
         let call = &mut self.calls[key];
@@ -86,6 +124,7 @@ impl Responder {
         let call = &mut self.calls[key];
         call.fetched = wanted;
         self.fetched += wanted;
+        self.kept.sub(std::mem::take(&mut call.kept));
         if reads.is_empty() {
             self.deliver_fetched(shared, key);
             return true;
