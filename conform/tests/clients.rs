@@ -267,7 +267,7 @@ fn planted_defects_of_version_two_07_are_found() {
 struct Ending(Own, Ended);
 
 impl Client for Ending {
-    fn is_told(&self) -> bool {
+    fn is_told(&self, _: Operation) -> bool {
         true
     }
 
@@ -309,7 +309,7 @@ fn a_crash_or_a_hang_after_a_lost_connection_is_found() {
 struct Idle;
 
 impl Client for Idle {
-    fn is_told(&self) -> bool {
+    fn is_told(&self, _: Operation) -> bool {
         true
     }
 
@@ -330,7 +330,7 @@ fn a_client_that_does_not_connect_cannot_be_tested() {
 struct Simple(Own);
 
 impl Client for Simple {
-    fn is_told(&self) -> bool {
+    fn is_told(&self, _: Operation) -> bool {
         true
     }
 
@@ -358,7 +358,7 @@ fn what_a_client_cannot_do_is_not_applicable() {
 struct Odd(&'static [u8]);
 
 impl Client for Odd {
-    fn is_told(&self) -> bool {
+    fn is_told(&self, _: Operation) -> bool {
         true
     }
 
@@ -384,7 +384,7 @@ fn octets_that_are_no_messages_do_no_harm() {
 struct Flood(fn(u32) -> Vec<u8>);
 
 impl Client for Flood {
-    fn is_told(&self) -> bool {
+    fn is_told(&self, _: Operation) -> bool {
         true
     }
 

@@ -90,8 +90,13 @@ fn judged(
         }
         report.entries.push(entry);
     }
-    let mut whys: Vec<String> = performances.unspoken.into_iter().map(|it| it.1).collect();
-    whys.dedup();
+    // A version can be unspoken where the client is told it, and where it is not, for the same reason.
+    let mut whys: Vec<String> = Vec::new();
+    for (_, why) in performances.unspoken {
+        if !whys.contains(&why) {
+            whys.push(why);
+        }
+    }
     let is_absent = |it: &Entry| whys.iter().any(|why| why == it.why());
     if !whys.is_empty() && report.entries.iter().all(is_absent) {
         report.untestable = Some(whys.join("; "));
@@ -132,7 +137,7 @@ impl Performances<'_> {
     /// Returns why the client does not speak the version of a case, if it has shown that.
     fn unspoken(&mut self, case: &Case) -> std::io::Result<Option<String>> {
         let own = case.dialect;
-        let is_told = self.client.is_told_to(case.operation);
+        let is_told = self.client.is_told(case.operation);
         let key = (own, is_told);
         if let Some((_, why)) = self.unspoken.iter().find(|(it, _)| *it == key) {
             return Ok(Some(why.clone()));
@@ -140,7 +145,7 @@ impl Performances<'_> {
         // A client that begins with version 1 does not try another, unless it is told to.
         let mut others = self.done.iter();
         let begins = others.find_map(|((_, operation, _), it)| {
-            let is_like_it = self.client.is_told_to(*operation) == is_told;
+            let is_like_it = self.client.is_told(*operation) == is_told;
             it.first.filter(|_| is_like_it)
         });
         let is_fixed = begins == Some(Dialect::One) && !is_told;
@@ -352,11 +357,7 @@ mod tests {
     struct Told;
 
     impl Client for Told {
-        fn is_told(&self) -> bool {
-            false
-        }
-
-        fn is_told_to(&self, operation: Operation) -> bool {
+        fn is_told(&self, operation: Operation) -> bool {
             operation == Operation::Ping
         }
 
@@ -377,12 +378,16 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_version_that_one_operation_does_not_speak_is_judged_in_others() {
-        let mut cases = crate::client::cases::all();
-        cases.retain(|it| (it.dialect, it.act) == (Dialect::Wg, Act::Honest));
-        let of = |operation| cases.iter().find(|it| it.operation == operation).unwrap();
-        let cases = [of(Operation::Read), of(Operation::Ping)].map(Clone::clone);
+    /// Judges a client by the plain cases of these versions and operations.
+    fn judged(client: &mut dyn Client, plain: &[(Dialect, Operation)]) -> Report {
+        let all = crate::client::cases::all();
+        let of = |wanted: &(Dialect, Operation)| {
+            let mut all = all.iter();
+            let found =
+                all.find(|it| (it.dialect, it.operation) == *wanted && it.act == Act::Honest);
+            found.unwrap().clone()
+        };
+        let cases: Vec<Case> = plain.iter().map(of).collect();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let its = Judge {
             listener: &listener,
@@ -390,15 +395,38 @@ mod tests {
             patience: Duration::from_secs(5),
             watcher: None,
         };
-        let report = judge(&cases, &Selection::default(), &its, &mut Told, &mut |_| {
-            true
-        });
-        let report = report.unwrap();
+        let report = judge(&cases, &Selection::default(), &its, client, &mut |_| true);
+        report.unwrap()
+    }
+
+    #[test]
+    fn a_version_that_one_operation_does_not_speak_is_judged_in_others() {
+        let plain = [Operation::Read, Operation::Ping].map(|it| (Dialect::Wg, it));
+        let report = judged(&mut Told, &plain);
         let [read, ping] = &report.entries[..] else {
             panic!("{report:?}");
         };
         assert!(read.why().contains("it begins with"), "{read:?}");
         assert!(!ping.why().contains("it begins with"), "{ping:?}");
+    }
+
+    #[test]
+    fn each_reason_why_nothing_could_be_tested_is_said_once() {
+        // The first one is that of a client that is not told the version, and of one that is.
+        let plain = [
+            (Dialect::Two, Operation::Read),
+            (Dialect::Wg, Operation::Read),
+            (Dialect::Two, Operation::Ping),
+        ];
+        let report = judged(&mut Told, &plain);
+        let why = |dialect| {
+            format!(
+                "the client does not speak {dialect}: it begins with {}, and tries no other",
+                Dialect::One
+            )
+        };
+        let both = format!("{}; {}", why(Dialect::Two), why(Dialect::Wg));
+        assert_eq!(report.untestable, Some(both));
     }
 
     #[test]

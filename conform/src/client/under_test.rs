@@ -51,15 +51,10 @@ pub enum Ended {
 
 /// A client under test.
 pub trait Client {
-    /// Returns whether the client is told the version that it has to speak, whatever it performs. The version of one
-    /// that is not is that of its first message.
-    fn is_told(&self) -> bool;
-
-    /// Returns whether it is told the version when it performs this operation. Clients whose operations are commands of
-    /// their own may be told in some of them alone.
-    fn is_told_to(&self, _operation: Operation) -> bool {
-        self.is_told()
-    }
+    /// Returns whether the client is told the version that it has to speak when it performs this operation. If not, its
+    /// first message shows the version. Clients whose operations are commands of their own may be told in some of them
+    /// alone.
+    fn is_told(&self, operation: Operation) -> bool;
 
     /// Performs an operation, and returns when it has ended. All connections should have ended as well.
     fn perform(&mut self, task: &Task<'_>) -> Ended;

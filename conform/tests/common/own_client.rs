@@ -113,7 +113,7 @@ fn version(dialect: Dialect) -> Version {
 }
 
 impl Client for Own {
-    fn is_told(&self) -> bool {
+    fn is_told(&self, _: Operation) -> bool {
         self.fixed.is_none()
     }
 
