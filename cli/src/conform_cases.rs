@@ -6,7 +6,7 @@ use std::path::Path;
 use rpcrdma_conform::case::{Case, Ground};
 use rpcrdma_conform::cases;
 use rpcrdma_conform::dialect::Dialect;
-use rpcrdma_conform::file::{Error, Recorded, Recording, Vocabularies, Written, load};
+use rpcrdma_conform::file::{Error, MOST_CASES, Recorded, Recording, Vocabularies, Written, load};
 use rpcrdma_reading::{At, Connection, Side, Sink, Version};
 use rpcrdma_setup::Failure;
 use rpcrdma_setup::units::count;
@@ -63,9 +63,16 @@ pub(crate) fn from(args: &ConformArgs, capture: &Path) -> Result<(), Failure> {
         return Err(Failure::work(format_args!("{name}: {why}{cut}")));
     }
     output::line(text.trim_end())?;
+    let beyond = match left.beyond {
+        0 => String::new(),
+        more => {
+            let more = count(more, "exchange", "exchanges");
+            format!("{more} of other kinds (at most {MOST_CASES} cases are made), ")
+        }
+    };
     output::complain(format_args!(
-        "{name}: {}; left out: {} like one of these, and {} without a call that can be made again, or without a \
-         reply.{}",
+        "{name}: {}; left out: {} like one of these, {beyond}and {} without a call that can be made again, or without \
+         a reply.{}",
         count(cases as u64, "case", "cases"),
         count(left.alike, "exchange", "exchanges"),
         count(left.others, "message", "messages"),

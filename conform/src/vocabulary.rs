@@ -72,15 +72,16 @@ impl Vocabulary {
         Ok(vocabulary)
     }
 
-    /// Adds the definitions of another file.
+    /// Adds the definitions of another file. After an error, none of them is known.
     ///
     /// # Errors
     /// The first element that is no XDR, or is defined otherwise.
     pub fn add(&mut self, text: &str) -> Result<(), Error> {
-        let added = parse(&self.spelled(text), &mut self.all);
-        // What stands before an error is known, too.
-        self.headers = Headers::of(&self.all, self.selector());
-        added
+        let mut all = self.all.clone();
+        parse(&self.spelled(text), &mut all)?;
+        self.headers = Headers::of(&all, self.selector());
+        self.all = all;
+        Ok(())
     }
 
     /// Returns the version.
@@ -252,6 +253,9 @@ mod tests {
         assert_eq!(vocabulary.header_of(0xffff_ff10), Some(hint));
         // Again, as of a second document, it is no error; otherwise it is.
         vocabulary.add(own).unwrap();
-        assert!(vocabulary.add("const RDMA2_CALL_HINT = 1;").is_err());
+        let before = vocabulary.clone();
+        let wrong = "const RDMA2_CALL_OTHER = 7; const RDMA2_CALL_HINT = 1;";
+        assert!(vocabulary.add(wrong).is_err());
+        assert_eq!(vocabulary, before);
     }
 }

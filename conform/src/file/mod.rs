@@ -21,7 +21,7 @@ use message::Budget;
 
 pub use line::Error;
 pub use load::{Vocabularies, load};
-pub use recorded::{Left, Recorded, Recording, Written};
+pub use recorded::{Left, MOST_CASES, Recorded, Recording, Written};
 
 /// The words that begin a line.
 const WORDS: &str = "--> TYPE, <-- TYPE, or <-- TYPE, FIELD = VALUE, rpc = VALUE, offer, room, holds, connect, end, \

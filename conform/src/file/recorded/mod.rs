@@ -23,7 +23,7 @@ const MOST_MESSAGES: usize = 64;
 /// The most octets of all messages that are kept.
 const MOST_OCTETS: usize = 16 << 20;
 /// The most cases that are written.
-const MOST_CASES: usize = 64;
+pub const MOST_CASES: usize = 64;
 /// The most file handles that are known to be those of files. Others are written as those of folders.
 const MOST_HANDLES: usize = 65_536;
 /// NFS version 3's READ, WRITE and COMMIT, which are of files.
@@ -49,6 +49,8 @@ pub struct Recorded {
 pub struct Left {
     /// Exchanges like one that is a case already.
     pub alike: u64,
+    /// Exchanges like none of these, because there are [`MOST_CASES`] already.
+    pub beyond: u64,
     /// Messages of no exchange that a case can have: without a reply, from server to client, whose RPC message is in
     /// memory, with credentials that another client cannot have, or longer than a file of cases may be.
     pub others: u64,
@@ -163,12 +165,18 @@ impl Recording {
                 places.for_each(|place| place.hash(&mut shape));
             }
         }
-        if self.whole.len() >= MOST_CASES || !self.seen.insert(shape.finish()) {
-            self.octets -= octets;
-            self.left.alike += 1;
-            return;
-        }
-        self.whole.push(exchange);
+        let shape = shape.finish();
+        let count = match self.seen.contains(&shape) {
+            true => &mut self.left.alike,
+            false if self.whole.len() >= MOST_CASES => &mut self.left.beyond,
+            false => {
+                self.seen.insert(shape);
+                self.whole.push(exchange);
+                return;
+            }
+        };
+        *count += 1;
+        self.octets -= octets;
     }
 
     /// Returns the number of exchanges that are kept.

@@ -52,6 +52,7 @@ fn a_recorded_exchange_is_written_as_a_case_that_can_be_read() {
     let written = recording.written("captured-x", "x.pcap").unwrap();
     let left = Left {
         alike: 1,
+        beyond: 0,
         others: 3,
     };
     assert_eq!((written.cases, written.left), (1, left));
@@ -142,6 +143,28 @@ fn what_is_written_is_no_longer_than_a_file_may_be() {
     // Each word takes ten characters, and each of the eight calls has 8192.
     assert_eq!((written.cases, written.left.others), (3, 10));
     assert!(is_read_again(&written));
+}
+
+#[test]
+fn exchanges_beyond_the_most_cases_are_counted_apart_from_those_like_one() {
+    let of_procedure = |procedure| {
+        let call = wg::call(
+            procedure,
+            &rpc::nfs(procedure, procedure, vec![0; 4]).bytes(),
+        );
+        let reply = wg::reply(procedure, &rpc::accepted(procedure, 0, &[]));
+        [recorded(1, true, call), recorded(2, false, reply)]
+    };
+    // Three of the last five are of kinds that are cases.
+    let procedures = (100..164).chain([164, 100, 165, 163, 100]);
+    let written = recording(procedures.flat_map(of_procedure));
+    let written = written.written("x", "x").unwrap();
+    let left = Left {
+        alike: 3,
+        beyond: 2,
+        others: 0,
+    };
+    assert_eq!((written.cases, written.left), (MOST_CASES, left));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub struct Case {
     pub end: End,
     /// The expected outcome of the client's operation.
     pub outcome: Outcome,
-    /// The outcome by a gateway, if its client sees the error itself.
+    /// Outcome at a client behind a gateway, where it differs from the default (`by_gateway`).
     pub relayed: Option<Outcome>,
     /// The maximum memory growth while it runs, bytes.
     pub growth: usize,
@@ -80,7 +80,7 @@ impl Case {
         Self { outcome, ..self }
     }
 
-    /// Sets the outcome by a gateway, to which the reply is a correct one that it passes on.
+    /// Sets the outcome at a client behind a gateway, where it differs from the default (`by_gateway`).
     #[must_use]
     pub fn relayed(self, outcome: Outcome) -> Self {
         Self {
