@@ -296,6 +296,17 @@ impl Connection {
         }
     }
 
+    /// Cancels the calls that were not sent, so that no [`Action::Finished`] follows for them, and that none of them
+    /// offers memory to the peer. Returns whether there were any. Before the connection is established, and after its
+    /// end, nothing is cancelled.
+    pub fn cancel_unsent(&mut self) -> bool {
+        let open = self.open_mut();
+        open.is_some_and(|open| match &mut open.requester {
+            Some(requester) => requester.cancel_unsent(&mut open.shared),
+            None => false,
+        })
+    }
+
     /// Sends the reply to a call that [`Action::Deliver`] brought, at `now`; with `None`, there is
     /// no reply. The message starts with the XID of the call. Call this function exactly once for
     /// each delivered call.

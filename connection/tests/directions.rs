@@ -293,6 +293,41 @@ fn replies_to_a_server_that_makes_no_calls_are_discarded() {
     assert!(pair.client.delivered.is_empty());
 }
 
+/// Calls of a server that were not sent are cancelled in whichever stage they are. One that was sent keeps the memory that
+/// it offers until its reply has arrived.
+#[test]
+fn calls_that_were_not_sent_are_cancelled_together() {
+    for version in BOTH {
+        let mut pair = called(version, (5, true), (5, true));
+        call_back(&mut pair, message(1, 0, &[]), &room(0, &[])).unwrap();
+        pair.answer_back = None;
+        assert!(!pair.server.connection.has_registered_memory());
+        let room = room(0, &[9000]);
+        pair.server.call(message(2, 0, &[]), &room);
+        pair.server.run();
+        pair.server.call(message(3, 0, &[]), &room);
+        pair.server.poll();
+        assert_eq!(pair.server.registering.len(), 1, "{version}: of call 3");
+        pair.server.call(message(4, 0, &[]), &room);
+        let sent = pair.server.sent.len();
+        assert!(pair.server.connection.cancel_unsent());
+        assert!(!pair.server.connection.cancel_unsent(), "none is left");
+        pair.settle();
+        assert_eq!(pair.server.sent.len(), sent, "{version}");
+        assert_eq!(pair.server.connection.unfinished_calls(), 1);
+        assert_eq!(pair.server.registered.len(), 1, "{version}: of call 2");
+        assert!(pair.server.connection.has_registered_memory());
+        let (id, _) = pair.client.delivered.pop_front().unwrap();
+        let reply = support::reply(2, 0, &[data(2, 9000)]);
+        pair.client.reply(id, Some(reply));
+        pair.settle();
+        assert!(!pair.server.connection.has_registered_memory());
+        let ended: Vec<u32> = pair.server.finished.iter().map(|(xid, _)| *xid).collect();
+        assert_eq!(ended, [2], "{version}");
+        assert_eq!(pair.client.delivered.len(), 0, "{version}");
+    }
+}
+
 /// The size of its receives concerns the calls of the other end alone, so that a raise ends with its
 /// announcement and another change can follow.
 #[test]

@@ -219,7 +219,8 @@ pub trait ServerTransport: PollSource {
     fn close(&mut self, conn: ConnectionId);
 
     /// Closes a connection in order: the replies that were made leave first. Calls that arrive
-    /// meanwhile may be dropped. The owner calls this again whenever the loop has made progress, until
+    /// meanwhile may be dropped. Calls to the client end with the connection; it waits for the replies to those
+    /// whose memory the client may access, and others may be cancelled. The owner calls this again whenever the loop has made progress, until
     /// [`ServerTransportEvent::Disconnected`] follows, and limits the time. Returns whether the replies have left
     /// this transport: those on their way in its device are told by [`ServerTransport::ending`].
     fn finish(&mut self, conn: ConnectionId, now: Time) -> bool;

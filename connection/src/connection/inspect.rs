@@ -188,6 +188,14 @@ impl Connection {
         }
     }
 
+    /// Returns whether memory of this end's calls is registered, so that the peer may access it, or has not been
+    /// reclaimed.
+    #[must_use]
+    pub fn has_registered_memory(&self) -> bool {
+        self.requester()
+            .is_some_and(Requester::has_registered_memory)
+    }
+
     /// Returns the number of the peer's calls that have not been answered.
     #[must_use]
     pub fn unanswered_calls(&self) -> usize {

@@ -340,6 +340,13 @@ impl Requester {
         self.calls.len() + self.pending.len()
     }
 
+    /// Returns whether memory of a call is registered, or has not been reclaimed: the responder may access it, or a reply
+    /// that has arrived is not reported yet.
+    pub(crate) fn has_registered_memory(&self) -> bool {
+        let mut registrations = self.calls.iter().flat_map(|(_, call)| &call.registrations);
+        registrations.any(|registration| !registration.is_ended())
+    }
+
     /// Returns whether a call waits for memory.
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.no_memory.is_some()
@@ -398,6 +405,20 @@ impl Requester {
             // Its memory is on the way back already; only the report is left out.
             Stage::Ended(_) => self.calls[key].stage = Stage::Ended(Outcome::Dropped),
         }
+    }
+
+    /// Cancels every call that was not sent. Returns whether there were any.
+    pub(crate) fn cancel_unsent(&mut self, shared: &mut Shared) -> bool {
+        let planned = self.calls.iter().filter(|(_, call)| {
+            !call.cancelled && matches!(call.stage, Stage::Registering(_) | Stage::Ready(_))
+        });
+        let planned = planned.map(|(_, call)| call.xid);
+        let pending = self.pending.iter().map(|call| call.xid);
+        let unsent: Vec<u32> = pending.chain(planned).collect();
+        for &xid in &unsent {
+            self.cancel(shared, xid);
+        }
+        !unsent.is_empty()
     }
 
     /// Returns every transfer mode that is possible at present for a call of these lengths.

@@ -672,9 +672,9 @@ impl<E: CallEvent> Driver<E> {
         }
     }
 
-    /// Ends a connection gracefully as soon as its replies are posted and its own calls have ended: to end it
-    /// during a call, it would have to be aborted, together with the replies. Its user limits the time. Returns
-    /// whether the replies are posted.
+    /// Ends a connection gracefully as soon as its replies are posted and no memory of its own calls is in the peer's
+    /// reach: to end it before that, it would have to be aborted, together with the replies. Calls without memory end
+    /// with the connection. Its user limits the time. Returns whether the replies are posted.
     pub(super) fn finish(&mut self, qp: QpId) -> bool {
         let Some(link) = self.links.get_mut(&qp) else {
             return true;
@@ -683,7 +683,7 @@ impl<E: CallEvent> Driver<E> {
             return true;
         }
         let has_sent = link.has_sent();
-        if has_sent && link.connection.unfinished_calls() == 0 {
+        if has_sent && !link.connection.has_registered_memory() {
             link.phase.close(Closing::ByUser);
             // No timer: what was posted may take long to send.
             self.device.disconnect(qp);

@@ -434,7 +434,13 @@ impl ServerTransport for RdmaServer {
         if self.driver.is_in_turn() {
             self.end_turn();
         }
-        self.driver.finish(qp_of(conn))
+        let qp = qp_of(conn);
+        // A call that was not sent would offer its memory as soon as the peer grants a credit.
+        let link = self.driver.links.get_mut(&qp);
+        if link.is_some_and(|link| link.connection.cancel_unsent()) {
+            self.run(qp);
+        }
+        self.driver.finish(qp)
     }
 
     fn ending(&self) -> Ending {

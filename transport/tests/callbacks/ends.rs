@@ -1,10 +1,14 @@
 //! Tests of callbacks that end without a reply.
 
-use rpc_transport::rdma::Version;
-use rpc_transport::{CallError, ClientTransport, ServerTransport};
+use std::cell::RefCell;
+use std::rc::Rc;
 
-use super::rdma_support::{data, message, reply, room};
-use super::{SERVER, VERSIONS, fakes, options};
+use rpc_transport::rdma::Version;
+use rpc_transport::{CallError, ClientTransport, ConnectionId, ReplyRoom, ServerTransport};
+
+use super::rdma_support::fabric::World;
+use super::rdma_support::{Pair, data, message, reply, room};
+use super::{SERVER, VERSIONS, fakes, options, sent};
 
 /// The late reply to a cancelled callback returns its credit and has no other effect.
 #[test]
@@ -75,31 +79,92 @@ fn memory_of_callbacks_comes_back_when_the_connection_is_lost() {
     }
 }
 
+/// Returns a connection on which the server has made a callback, with this room for the reply, that the client holds,
+/// and has then posted the reply to call 2 and begun to close the connection. Nothing that the server posts is sent
+/// until `World::stalled` is reset.
+fn finishing(
+    version: Version,
+    callback_room: &ReplyRoom,
+) -> (Rc<RefCell<World>>, Pair, ConnectionId) {
+    let (world, mut pair) = fakes(options(version, 4, true));
+    let conn = pair.ready();
+    pair.answer_back = None;
+    pair.submit_back(message(1, 0, &[]), callback_room);
+    pair.until(|pair| pair.held_back.len() == 1);
+    world.borrow_mut().stalled = Some(SERVER);
+    pair.submit(conn, message(2, 0, &[]), &room(0, &[]));
+    pair.settle();
+    let (at, now) = (pair.at_server(), pair.now());
+    assert!(pair.server.finish(at, now), "{version}: all is posted");
+    pair.settle();
+    assert!(pair.down.is_empty(), "{version}");
+    (world, pair, conn)
+}
+
 /// Regression test: a connection with a callback in progress was aborted, and with it replies that had been posted.
 #[test]
-fn a_connection_is_closed_in_order_after_callbacks_have_ended() {
+fn a_connection_is_closed_in_order_after_callbacks_with_memory_have_ended() {
     for version in VERSIONS {
-        let (world, mut pair) = fakes(options(version, 4, true));
-        let conn = pair.ready();
-        pair.answer_back = None;
-        pair.submit_back(message(1, 0, &[]), &room(0, &[]));
-        pair.until(|pair| pair.held_back.len() == 1);
-        world.borrow_mut().stalled = Some(SERVER);
-        pair.submit(conn, message(2, 0, &[]), &room(0, &[]));
-        pair.settle();
-        let (at_server, now) = (pair.at_server(), pair.now());
-        assert!(
-            pair.server.finish(at_server, now),
-            "{version}: all is posted"
-        );
-        pair.settle();
+        let (world, mut pair, conn) = finishing(version, &room(0, &[20_000]));
+        assert!(!world.borrow().reachable(SERVER).is_empty(), "{version}");
         world.borrow_mut().stalled = None;
         pair.until(|pair| pair.ended.contains_key(&(conn, 2)));
-        assert!(pair.down.is_empty(), "{version}");
+        pair.settle();
+        let (at_server, now) = (pair.at_server(), pair.now());
+        assert!(pair.server.finish(at_server, now));
+        pair.settle();
+        assert!(
+            pair.down.is_empty(),
+            "{version}: its memory is in the client's reach"
+        );
         let (at, token, _) = pair.held_back.remove(0);
-        let answer = Some(reply(1, 0, &[]));
+        let answer = Some(reply(1, 0, &[data(1, 20_000)]));
         pair.client.reply(at, token, answer, pair.now());
         pair.until(|pair| pair.called_back.contains_key(&(at_server, 1)));
+        assert!(pair.server.finish(at_server, pair.now()));
+        pair.until(|pair| !pair.down.is_empty());
+    }
+}
+
+/// A callback without chunks does not keep the connection.
+#[test]
+fn a_connection_is_closed_in_order_with_a_callback_without_memory() {
+    for version in VERSIONS {
+        let (world, mut pair, conn) = finishing(version, &room(0, &[]));
+        assert!(world.borrow().reachable(SERVER).is_empty(), "{version}");
+        world.borrow_mut().stalled = None;
+        pair.until(|pair| !pair.down.is_empty() && !pair.server_down.is_empty());
+        assert!(
+            pair.ended.contains_key(&(conn, 2)),
+            "{version}: the reply has left before"
+        );
+        assert!(pair.called_back.is_empty(), "{version}");
+    }
+}
+
+/// A callback that waits for a credit when the connection begins to close is not sent any more: it would offer its
+/// memory.
+#[test]
+fn a_callback_that_waits_for_a_credit_is_not_sent_on_a_closing_connection() {
+    for version in VERSIONS {
+        let (world, mut pair) = fakes(options(version, 1, true));
+        pair.ready();
+        pair.answer_back = None;
+        for xid in [1, 2] {
+            pair.submit_back(message(xid, 0, &[]), &room(0, &[20_000]));
+        }
+        pair.until(|pair| pair.held_back.len() == 1);
+        let before = sent(&world, SERVER).len();
+        let (at_server, now) = (pair.at_server(), pair.now());
+        assert!(pair.server.finish(at_server, now));
+        pair.settle();
+        let (at, token, _) = pair.held_back.remove(0);
+        let answer = Some(reply(1, 0, &[data(1, 20_000)]));
+        pair.client.reply(at, token, answer, pair.now());
+        pair.until(|pair| pair.called_back.contains_key(&(at_server, 1)));
+        pair.settle();
+        assert!(pair.held_back.is_empty(), "{version}");
+        assert_eq!(sent(&world, SERVER).len(), before, "{version}");
         assert!(pair.server.finish(at_server, pair.now()));
         pair.until(|pair| !pair.down.is_empty());
     }

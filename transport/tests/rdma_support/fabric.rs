@@ -48,6 +48,8 @@ struct Queued {
 struct Qp {
     peer: Option<(usize, QpId)>,
     up: bool,
+    /// Whether its owner has disconnected it, and requests that were posted before are not executed yet.
+    closing: bool,
     receives: VecDeque<(WrId, Scatter)>,
     /// The shared receive queue to which it is bound, if there is one, and whether a message waits
     /// for a receive of it.
@@ -388,6 +390,10 @@ impl World {
         qps.sort();
         for qp in qps {
             while self.running && self.step((node, qp)) && self.slow != Some(node) {}
+            let closes = |qp: &mut Qp| qp.closing && qp.send_queue.is_empty();
+            if self.qp((node, qp)).is_some_and(closes) {
+                self.disconnected((node, qp), Disconnect::Local, Disconnect::Remote);
+            }
         }
     }
 
@@ -732,9 +738,16 @@ impl Device for FakeDevice {
     fn disconnect(&mut self, qp: QpId) {
         let mut world = self.world.borrow_mut();
         world.run(self.me);
-        if !world.deaf {
-            world.disconnected((self.me, qp), Disconnect::Local, Disconnect::Remote);
+        if world.deaf {
+            return;
         }
+        if world.stalled == Some(self.me)
+            && let Some(qp) = world.qp((self.me, qp))
+        {
+            qp.closing = true;
+            return;
+        }
+        world.disconnected((self.me, qp), Disconnect::Local, Disconnect::Remote);
     }
 
     fn abort(&mut self, qp: QpId) {
