@@ -209,4 +209,11 @@ impl Traced {
             tracks.server.plain(xid, Event::Replied);
         }
     }
+
+    /// Records that a call ends without a reply to the server.
+    pub(crate) fn dropped_back(&self, xid: u32) {
+        if let Some(tracks) = &self.0 {
+            tracks.server.plain(xid, Event::Dropped);
+        }
+    }
 }

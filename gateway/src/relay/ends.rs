@@ -127,6 +127,7 @@ impl Relay {
             let mut outgoing = self.outgoing.borrow_mut();
             for (xid, tokens) in unanswered {
                 pair.traced.replied_back(xid, true);
+                pair.traced.dropped_back(xid);
                 for token in tokens {
                     outgoing.reply(server, token, None, now);
                 }
@@ -176,7 +177,11 @@ impl Relay {
         pair.release_all();
         // The client's replies to calls of the server are dropped when they come. The calls are not cancelled: an RDMA
         // Write into the memory that they offered would be refused, and end the connection with replies on their way.
-        drop(pair.backward.take());
+        // `ServerTransport::finish` cancels those that were not sent, and waits for those with memory alone.
+        for (xid, _) in pair.backward.take() {
+            pair.traced.replied_back(xid, true);
+            pair.traced.dropped_back(xid);
+        }
         let mut tokens: Vec<u64> = Vec::new();
         for (xid, forward) in pair.forward.take() {
             pair.traced.replied(xid, true);
@@ -228,7 +233,7 @@ impl Relay {
         if pair.client.is_some() || !pair.has_answered() {
             return;
         }
-        match pair.replied_to_server {
+        match pair.replied_to_server && pair.server.is_some() {
             // It may not have left yet.
             true => {
                 pair.replied_to_server = false;

@@ -4,6 +4,7 @@
 mod compounds;
 mod listeners;
 mod nfs;
+mod open_callbacks;
 mod round_trips;
 mod support;
 mod traced;

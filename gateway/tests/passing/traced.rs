@@ -147,6 +147,43 @@ fn a_call_without_an_answer_ends_on_both_tracks() {
     assert_eq!(served.last(), Some(&Event::Dropped), "{served:?}");
 }
 
+/// A call of the server has ended without results at both connections, whichever side has gone.
+#[test]
+fn a_call_of_the_server_without_an_answer_ends_on_both_tracks() {
+    for loses_client in [false, true] {
+        let (listener, address) = listener();
+        let (gateway, events) = traced(Over::Tcp, Over::Tcp, address);
+        let mut client = Raw::connect(gateway.address);
+        client.send(&call(3, 4));
+        let mut server = Raw::accept(&listener);
+        server.expect(&call(3, 4));
+        server.send(&reply(3, 4));
+        client.expect(&reply(3, 4));
+        server.send(&call(9, 4));
+        client.expect(&call(9, 4));
+        if loses_client {
+            drop(client);
+            assert_eq!(server.receive(), None);
+        } else {
+            drop(server);
+            assert_eq!(client.receive(), None);
+        }
+        gateway.end();
+        let made = events.of(End::Responder, End::Requester, 9);
+        assert_eq!(
+            made.last(),
+            Some(&Event::Ended { failed: true }),
+            "{loses_client}: {made:?}"
+        );
+        let served = events.of(End::Requester, End::Responder, 9);
+        assert_eq!(
+            served.last(),
+            Some(&Event::Dropped),
+            "{loses_client}: {served:?}"
+        );
+    }
+}
+
 /// A call waits for the connection to a server that takes connections and does not speak MPA.
 #[test]
 fn a_call_waits_for_a_connection_that_is_not_established() {
