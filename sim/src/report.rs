@@ -38,6 +38,8 @@ pub struct Report {
     pub faults: u64,
     /// The number of calls from the server to clients.
     pub callbacks: u64,
+    /// The number of calls that waited for memory for their replies, at relays.
+    pub waits: u64,
     /// The duration in virtual time.
     pub took: Time,
     /// The log, if it was requested.

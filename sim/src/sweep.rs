@@ -27,6 +27,8 @@ pub struct Summary {
     pub failures: u64,
     /// The number of calls from servers to clients.
     pub callbacks: u64,
+    /// The number of calls that waited for memory for their replies, at relays.
+    pub waits: u64,
     /// The number of faults that happened.
     pub faults: u64,
     /// The number of events in fabrics.
@@ -78,6 +80,7 @@ pub fn sweep(
             summary.calls += report.calls;
             summary.failures += report.failures;
             summary.callbacks += report.callbacks;
+            summary.waits += report.waits;
             summary.faults += report.faults;
             summary.happenings += report.happenings;
             if let Some(number) = report.pairing {

@@ -1,7 +1,7 @@
 //! Tests of runs with relays between clients and a server; CI runs many more seeds (`.ci/run sim-relays`).
 
 use rpc_transport::rdma::Version;
-use rpcrdma_sim::{FeaturesOf, Pairing, Swarm, VersionsOf, run, sweep};
+use rpcrdma_sim::{FeaturesOf, Pairing, Report, Swarm, VersionsOf, run, sweep};
 
 const SEEDS: u64 = 96;
 const RELAYS: Swarm = Swarm {
@@ -33,6 +33,7 @@ fn the_first_seeds_find_nothing_and_have_faults() {
     let summary = find_nothing(RELAYS);
     assert!(summary.faults > SEEDS / 4, "{summary:?}");
     assert!(summary.callbacks > SEEDS, "{summary:?}");
+    assert!(summary.waits > SEEDS / 10, "{summary:?}");
 }
 
 #[test]
@@ -82,6 +83,17 @@ fn some_seeds_have_each_kind_of_hop_and_call_and_others_do_not() {
         let with = logs.iter().filter(|log| log.contains(what)).count() as u64;
         assert!(with > 5 && with < SEEDS - 5, "{what}: {with} seeds");
     }
+}
+
+/// Calls wait for memory in about half of the seeds in which it is short, and in no others.
+#[test]
+fn calls_wait_for_memory_where_it_is_short() {
+    let reports: Vec<_> = (0..SEEDS).map(|seed| run(RELAYS, seed, true)).collect();
+    let is_short = |report: &&Report| !report.log.contains("memory of relays [None, None]");
+    let (short, ample): (Vec<_>, Vec<_>) = reports.iter().partition(is_short);
+    let waiting = short.iter().filter(|report| report.waits > 0).count();
+    assert!(waiting > 2, "{waiting} of {} seeds", short.len());
+    assert!(ample.iter().all(|report| report.waits == 0));
 }
 
 #[test]

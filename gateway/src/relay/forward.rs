@@ -151,6 +151,7 @@ impl Relay {
             let reserved = reply_bytes(&ready.reduced.room);
             if !pair.reserve(reserved) {
                 if !has_waited {
+                    self.stats.waited += 1;
                     pair.traced.waits_for_memory(ready.xid);
                 }
                 pair.ready = Some(ready);

@@ -43,10 +43,9 @@ struct Connection {
 pub(super) struct Rules {
     /// The maximum time that it takes for a call.
     pub(super) longest: Duration,
-    /// Whether a client may make a call again on the same connection, as the relay has refused it.
+    /// Whether a relay may refuse a call: a client then makes it again on the same connection, and one to a client has
+    /// failed.
     pub(super) may_be_refused: bool,
-    /// Whether a call to a client may fail.
-    pub(super) may_fail: bool,
 }
 
 /// A server that answers each call after a while.
@@ -65,6 +64,8 @@ pub(super) struct Answerer {
     arrived: BTreeMap<CallOf, u64>,
     /// The calls that were answered, on whichever connection.
     executed: BTreeSet<CallOf>,
+    /// The connections that were open when a call to their client failed, with the reason: each has to end.
+    pub(super) doubtful: BTreeMap<ConnectionId, String>,
     /// Calls that are to be answered at a time, by their places in `received`, until somebody takes them.
     pub(super) due: Vec<(Time, usize)>,
     /// Calls whose clients are to be called at a time, by their places in `received`, until somebody takes them.
@@ -92,6 +93,7 @@ impl Answerer {
             connections: BTreeMap::new(),
             arrived: BTreeMap::new(),
             executed: BTreeSet::new(),
+            doubtful: BTreeMap::new(),
             due: Vec::new(),
             due_calls: Vec::new(),
             wrong: Vec::new(),
@@ -144,10 +146,7 @@ impl Answerer {
         let (message, room) = (exchange.call(0), exchange.room(0));
         if let Err(error) = self.port.call(conn, xid, message, &room, now) {
             called.end(conn, xid);
-            if !self.rules.may_fail {
-                let what = format!("cannot call client {}: {error}", call.0);
-                self.wrong.push(what);
-            }
+            self.doubt(conn, format!("cannot call client {}: {error}", call.0));
         }
         fabric.turn_at(self.node, now);
     }
@@ -168,15 +167,31 @@ impl Answerer {
                     called.answered += 1;
                 }
             }
-            Ok(reply) if self.rules.may_fail && is_system_error(reply) => {}
+            Ok(reply) if is_system_error(reply) => {
+                self.doubt(conn, format!("SYSTEM_ERR to callback {xid:#x}"));
+            }
             Ok(_) => self
                 .wrong
                 .push(format!("another reply to callback {xid:#x}")),
-            Err(_) if self.rules.may_fail => {}
-            Err(error) => {
-                let what = format!("callback {xid:#x} failed: {error}");
-                self.wrong.push(what);
-            }
+            Err(error) => self.doubt(conn, format!("callback {xid:#x} failed: {error}")),
+        }
+    }
+
+    /// Records the failure of a call to a client. The server may learn of the end of the connection only after it.
+    fn doubt(&mut self, conn: ConnectionId, what: String) {
+        let connection = self.connections.get(&conn);
+        let is_open = connection.is_some_and(|it| it.until.is_none());
+        if is_open && !self.rules.may_be_refused {
+            self.doubtful.entry(conn).or_insert(what);
+        }
+    }
+
+    /// Records the end of a connection.
+    fn ended(&mut self, conn: ConnectionId) {
+        self.connections.remove(&conn);
+        self.doubtful.remove(&conn);
+        if let Some(called) = &mut self.called {
+            called.disconnected(conn);
         }
     }
 
@@ -229,10 +244,7 @@ impl Answerer {
                 continue;
             }
             self.port.close(conn);
-            self.connections.remove(&conn);
-            if let Some(called) = &mut self.called {
-                called.disconnected(conn);
-            }
+            self.ended(conn);
         }
     }
 
@@ -268,12 +280,7 @@ impl Answerer {
                 }
                 self.received.push(Received { conn, token, call });
             }
-            ServerTransportEvent::Disconnected { conn, .. } => {
-                self.connections.remove(&conn);
-                if let Some(called) = &mut self.called {
-                    called.disconnected(conn);
-                }
-            }
+            ServerTransportEvent::Disconnected { conn, .. } => self.ended(conn),
             ServerTransportEvent::Reply { conn, xid, message } => {
                 self.called_back(conn, xid, Ok(&message));
             }
@@ -300,5 +307,139 @@ impl Answerer {
             let what = format!("call {index} of client {client} twice on one connection");
             self.wrong.push(what);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::net::SocketAddr;
+    use std::rc::Rc;
+
+    use onc_rpc::{Encoder, REPLY};
+    use rdma::Pool;
+    use rdma_sim::{Costs, Faults, Host};
+    use rpc_transport::{ClientTransport, ClientTransportEvent, PollSource};
+    use rpcrdma_host::Budget;
+
+    use super::super::callbacks::Callbacks;
+    use super::super::stream::Network;
+    use super::super::stream_client::StreamClient;
+    use super::super::stream_server::StreamServer;
+    use super::*;
+    use crate::journal::{Conditions, Journal};
+
+    /// A server, and a client that has made a call over TCP.
+    struct Ends {
+        fabric: Fabric,
+        server: Answerer,
+        client: StreamClient,
+        node: NodeId,
+        conn: ConnectionId,
+        /// The tokens of the server's calls that have arrived at the client.
+        called: Vec<u64>,
+    }
+
+    fn connected(may_be_refused: bool) -> Ends {
+        let fabric = Fabric::new(1, Costs::default(), Faults::default());
+        let addresses: [SocketAddr; 2] = [1, 2].map(|host| ([10, 0, 0, host], 2049).into());
+        let [server, node] = addresses.map(|address| {
+            let host = Host {
+                address,
+                attributes: rdma_sim::attributes(),
+                pool: Pool::new(1 << 20),
+                interrupt: Duration::ZERO,
+            };
+            fabric.host(host).unwrap().node()
+        });
+        let conditions = Conditions {
+            loops: 0,
+            calm: true,
+            offers: true,
+            impatient: false,
+            first_message: 0,
+            speaks_wg: false,
+        };
+        let journal = Rc::new(RefCell::new(Journal::new(false, conditions)));
+        let delays = (Duration::from_micros(1), Duration::ZERO);
+        let network = Network::new(&fabric, &journal, delays, Random::new(1));
+        let pool = Pool::new(1 << 20);
+        let [to, from] = addresses;
+        let memory = (pool.clone(), Budget::default());
+        let port = StreamServer::listen(&network, (server, to), memory);
+        let exchange = Exchange::nth(0, 0, false, &mut Random::new(1));
+        let rules = Rules {
+            longest: Duration::ZERO,
+            may_be_refused,
+        };
+        let called = Called::new(Callbacks::new(Random::new(2)));
+        let rules = (rules, Some(called));
+        let exchanges = vec![vec![exchange]];
+        let server = Answerer::new(server, Box::new(port), exchanges, Random::new(3), rules);
+        let mut client = StreamClient::new(&network, node, from, pool);
+        let conn = client.open(to, 1, Time::ZERO);
+        let (call, room) = (exchange.call(1), exchange.room(1));
+        client.submit(conn, exchange.xid, call, &room, Time::ZERO);
+        let mut ends = Ends {
+            fabric,
+            server,
+            client,
+            node,
+            conn,
+            called: Vec::new(),
+        };
+        ends.settle();
+        ends
+    }
+
+    impl Ends {
+        /// Lets everything arrive that is on its way.
+        fn settle(&mut self) {
+            let until = self.fabric.now() + Duration::from_millis(1);
+            while self.fabric.next(until).is_some() {
+                self.server.turn(&self.fabric);
+                while let Some(event) = self.client.next_event() {
+                    if let ClientTransportEvent::Call { token, .. } = event {
+                        self.called.push(token);
+                    }
+                }
+                if let Some(at) = self.client.next_deadline() {
+                    self.fabric.turn_at(self.node, at);
+                }
+            }
+            assert_eq!(self.server.wrong, [""; 0]);
+        }
+
+        /// Has the server call the client, whose answer is SYSTEM_ERR.
+        fn fail(&mut self) {
+            self.server.call_client(0, &self.fabric);
+            self.settle();
+            let token = self.called.pop().unwrap();
+            let mut refusal = Encoder::new();
+            refusal.u32(token as u32).u32(REPLY);
+            refusal.u32(0).u32(0).u32(0).u32(5);
+            let now = self.fabric.now();
+            self.client
+                .reply(self.conn, token, Some(refusal.finish()), now);
+            self.settle();
+            assert!(self.server.is_settled());
+        }
+    }
+
+    #[test]
+    fn a_connection_on_which_a_call_to_a_client_has_failed_must_end() {
+        let mut ends = connected(false);
+        ends.fail();
+        assert_eq!(ends.server.doubtful.len(), 1);
+        ends.client.close(ends.conn);
+        ends.settle();
+        assert!(ends.server.doubtful.is_empty());
+    }
+
+    #[test]
+    fn relays_without_memory_refuse_calls_to_clients() {
+        let mut ends = connected(true);
+        ends.fail();
+        assert!(ends.server.doubtful.is_empty());
     }
 }

@@ -275,7 +275,33 @@ pub(super) fn is_system_error(reply: &Message) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rdma::Pool;
+    use rpcrdma_host::Budget;
+
+    use super::super::plan::SHORT;
+    use super::super::relay::CONNECTIONS;
     use super::*;
+
+    /// A connection that holds nothing may take this much. A call that needs more is refused, not put off.
+    #[test]
+    fn the_longest_call_has_room_where_memory_is_short() {
+        let longest = Exchange {
+            kind: Kind::Compound(Compound::of_writes(LONGEST)),
+            ..Exchange::nth(0, 0, true, &mut Random::new(0))
+        };
+        // Chunks are fetched into blocks: the payload, and each item.
+        let memory = |most: usize| {
+            let call = longest.call(most);
+            let items = call.items().iter().map(|item| item.data.len());
+            let pieces = items.chain([call.payload_len() as usize]);
+            pieces.map(Pool::block_size).sum::<usize>()
+        };
+        let needed = (0..=4).map(memory).max();
+        assert_eq!(needed, Some(160 << 10));
+        let least = SHORT.into_iter().min().unwrap_or_default();
+        let largest = Budget::new(least, CONNECTIONS).account().largest();
+        assert!(needed <= Some(largest), "{needed:?} of {largest}");
+    }
 
     /// Returns the message with one bit of its stream changed.
     fn changed(message: &Message, at: usize) -> Message {

@@ -40,6 +40,12 @@ impl Compound {
         Self(all)
     }
 
+    /// Returns the COMPOUND whose call is longest, with data of this length in each operation.
+    #[cfg(test)]
+    pub(super) fn of_writes(len: u32) -> Self {
+        Self([Some(Operation::Write(len)); MOST])
+    }
+
     fn operations(&self) -> impl Iterator<Item = Operation> {
         self.0.into_iter().flatten()
     }

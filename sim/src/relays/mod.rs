@@ -11,8 +11,9 @@
 //! * A call of the server arrives once, at the client on whose connection it was made, and ends there once.
 //! * When the server closes its connections gracefully, and no other kind of fault happens, each reply that it gave
 //!   before arrives at the client, and then the client's connection ends.
-//! * All calls are answered in the end, those of the server unless their connection has ended. When the clients have
-//!   closed their connections, no relay, no device and no connection of TCP has anything left of them.
+//! * All calls are answered in the end. Those of the server fail only if their connection ends, by then or soon after it,
+//!   or if a relay has no memory. When the clients have closed their connections, no relay, no device and no connection
+//!   of TCP has anything left of them.
 //!
 //! The checks of every event in the fabric are those of other runs ([`Journal`]).
 
@@ -27,6 +28,7 @@ mod relay;
 mod start;
 mod stream;
 mod stream_client;
+mod stream_ends;
 mod stream_server;
 
 use std::cell::RefCell;
@@ -54,8 +56,8 @@ const SERVER: usize = 0;
 const RELAYS: [[usize; 2]; 2] = [[1, 2], [3, 4]];
 /// The number of the first client's host.
 const FIRST_CLIENT: usize = 5;
-/// The time in which a client's connection ends after the server has closed its own: the times for which both
-/// relays wait for replies to leave, and as much for the network.
+/// The maximum time from the end of a client's connection to that of the server's connection which belongs to it, or
+/// back: the times for which both relays wait for replies to leave, and as much for the network.
 const ENDS_WITHIN: Duration = Duration::from_secs(40);
 /// The maximum time until all calls are answered.
 const PATIENCE: Duration = Duration::from_secs(3_000);
@@ -99,6 +101,8 @@ struct World {
     /// had given when it began to close its own.
     given: Vec<BTreeSet<usize>>,
     turns: u64,
+    /// The number of calls that waited for memory at relays that were killed.
+    waits: u64,
 }
 
 fn address(host: usize) -> SocketAddr {
@@ -111,15 +115,16 @@ pub(crate) fn simulate(seed: u64, swarm: &Swarm, explain: bool) -> Report {
     let (mut pools, calls) = (Pools::default(), plan.calls.iter().sum::<usize>());
     let pairing = plan.pairing;
     let journal = Rc::new(RefCell::new(journal(&plan, explain)));
-    let (took, callbacks) = match World::new(seed, plan, &mut pools, &journal) {
+    let (took, callbacks, waits) = match World::new(seed, plan, &mut pools, &journal) {
         Ok(mut world) => {
             world.run();
             let called = world.answerer.called.as_ref();
-            (world.fabric.now(), called.map_or(0, |it| it.answered))
+            let answered = called.map_or(0, |it| it.answered);
+            (world.fabric.now(), answered, world.waits())
         }
         Err(what) => {
             journal.borrow_mut().violation(Time::ZERO, what);
-            (Time::ZERO, 0)
+            (Time::ZERO, 0, 0)
         }
     };
     pools.give_back();
@@ -132,6 +137,7 @@ pub(crate) fn simulate(seed: u64, swarm: &Swarm, explain: bool) -> Report {
         happenings: journal.happenings,
         calls: calls as u64,
         callbacks,
+        waits,
         faults: journal.faults,
         took,
         log: journal.take_text(),
@@ -171,14 +177,39 @@ impl World {
         !self.journal.borrow().violations.is_empty()
     }
 
+    /// Returns whether all calls are answered, or have ended with their connections.
+    fn is_settled(&self) -> bool {
+        self.callers.iter().all(Caller::is_done) && self.answerer.is_settled()
+    }
+
+    /// Returns the number of calls that waited for memory at relays.
+    fn waits(&self) -> u64 {
+        let present = self.relays.iter().flatten().map(RelayHost::waited);
+        self.waits + present.sum::<u64>()
+    }
+
+    /// Takes turns until this is so or a check has failed. Returns whether it is so by this time.
+    fn run_until(&mut self, until: Time, is_so: impl Fn(&Self) -> bool) -> bool {
+        while !is_so(self) {
+            if self.has_failed() || !self.take_turn(until) {
+                return false;
+            }
+        }
+        true
+    }
+
     fn run(&mut self) {
-        while !(self.callers.iter().all(Caller::is_done) && self.answerer.is_settled()) {
-            if !self.take_turn(Time::ZERO + PATIENCE) {
-                return self.violation("clients wait for ever".to_owned());
-            }
-            if self.has_failed() {
-                return;
-            }
+        let patience = Time::ZERO + PATIENCE;
+        if self.run_until(patience, Self::is_settled) {
+            self.check_doubtful();
+        }
+        // The server may have called clients meanwhile.
+        let settled = self.run_until(patience, Self::is_settled);
+        if self.has_failed() {
+            return;
+        }
+        if !settled {
+            return self.violation("clients wait for ever".to_owned());
         }
         for caller in &mut self.callers {
             caller.close(&self.fabric);
@@ -188,6 +219,17 @@ impl World {
         while !self.has_failed() && self.take_turn(until) {}
         if !self.has_failed() {
             self.check_ended();
+        }
+    }
+
+    /// Checks that the connections on which calls to clients have failed end while the clients close nothing.
+    fn check_doubtful(&mut self) {
+        let until = self.fabric.now() + ENDS_WITHIN;
+        if self.run_until(until, |world| world.answerer.doubtful.is_empty()) {
+            return;
+        }
+        for what in self.answerer.doubtful.values() {
+            self.violation(format!("server: {what}, and the connection lives on"));
         }
     }
 
@@ -338,6 +380,7 @@ impl World {
                 let Some(gone) = self.relays[at].take() else {
                     return;
                 };
+                self.waits += gone.waited();
                 for node in gone.nodes {
                     self.fabric.crash(node);
                 }

@@ -22,7 +22,7 @@ const STEPS: usize = 10_000;
 
 /// The number of connections of clients for which a relay has memory: those of three, and their successors while
 /// the calls of earlier ones are still in progress.
-const CONNECTIONS: usize = 6;
+pub(super) const CONNECTIONS: usize = 6;
 
 /// The configuration of a relay, kept for its successors.
 #[derive(Clone)]
@@ -116,6 +116,11 @@ impl RelayHost {
     /// Returns the number of calls that it could not pass on, or whose replies it could not.
     pub(super) fn failed(&self) -> u64 {
         self.relay.stats().failed
+    }
+
+    /// Returns the number of calls that waited for memory for their replies.
+    pub(super) fn waited(&self) -> u64 {
+        self.relay.stats().waited
     }
 
     /// Returns the number of messages that it found to be wrong.

@@ -81,7 +81,6 @@ impl World {
         let rules = answerer::Rules {
             longest: plan.longest_job,
             may_be_refused: plan.may_refuse(),
-            may_fail: !plan.is_calm(),
         };
         let rules = (rules, callbacks.clone().map(Called::new));
         let answerer = Answerer::new(node, port, exchanges.clone(), own, rules);
@@ -146,6 +145,7 @@ impl World {
             answerer,
             alarms: Vec::new(),
             turns: 0,
+            waits: 0,
         };
         for &(after, fault) in &faults {
             world.alarm(Time::ZERO + after, Alarm::Fault(fault));

@@ -1,6 +1,5 @@
 //! A client's transport over the model of TCP.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
@@ -14,43 +13,42 @@ use rpcrdma_gateway::reduction::MAX_ITEMS;
 use rpcrdma_gateway::{Origin, Outgoing};
 
 use super::stream::{Arrival, EndNumber, Network};
+use super::stream_ends::StreamEnds;
 
 /// The connections of a host to servers.
 pub(super) struct StreamClient {
-    network: Network,
+    /// The connections, each with whether it is established.
+    ends: StreamEnds<bool>,
     node: NodeId,
     /// The address of the host. Its port is that of every connection or, if it is 0, each has another one.
     address: SocketAddr,
     pool: Pool,
-    /// The connections, each with whether it is established.
-    ends: BTreeMap<EndNumber, bool>,
 }
 
 impl StreamClient {
     pub(super) fn new(network: &Network, node: NodeId, address: SocketAddr, pool: Pool) -> Self {
         Self {
-            network: network.clone(),
+            ends: StreamEnds::new(network),
             node,
             address,
             pool,
-            ends: BTreeMap::new(),
         }
     }
 
     fn connect_from(&mut self, port: u16, remote: SocketAddr) -> ConnectionId {
         let local = SocketAddr::new(self.address.ip(), port);
-        let end = self.network.connect((self.node, local), remote);
+        let network = self.ends.network();
+        let end = network.connect((self.node, local), remote);
         self.ends.insert(end, false);
         ConnectionId(end)
     }
 
     fn ended(&mut self, end: EndNumber, reason: &'static str) -> ClientTransportEvent {
-        self.network.close(end);
         let lost = ConnectionLost {
             reason: reason.to_owned(),
             retry: true,
             busy: false,
-            was_established: self.ends.remove(&end).unwrap_or_default(),
+            was_established: self.ends.close(end).unwrap_or_default(),
         };
         let conn = ConnectionId(end);
         ClientTransportEvent::Disconnected { conn, lost }
@@ -65,17 +63,15 @@ impl PollSource for StreamClient {
     fn ready(&mut self, _: usize, _: bool) {}
 
     fn poll(&mut self, now: Time) -> bool {
-        self.next_deadline().is_some_and(|at| at <= now)
+        self.ends.has_arrivals(now)
     }
 
     fn arm(&mut self) -> bool {
-        let now = self.network.now();
-        self.next_deadline().is_none_or(|at| at > now)
+        self.ends.may_wait()
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let arrivals = self.ends.keys().map(|end| self.network.next_arrival(*end));
-        arrivals.flatten().min()
+        self.ends.next_arrival()
     }
 
     fn set_busy_poll(&mut self, _: bool) {}
@@ -87,14 +83,14 @@ impl ClientTransport for StreamClient {
     }
 
     fn submit(&mut self, conn: ConnectionId, _: u32, message: Message, _: &ReplyRoom, _: Time) {
-        self.network.send(conn.0, &message);
+        self.ends.network().send(conn.0, &message);
     }
 
     fn cancel(&mut self, _: ConnectionId, _: u32) {}
 
     fn reply(&mut self, conn: ConnectionId, _: u64, message: Option<Message>, _: Time) {
         if let Some(message) = message {
-            self.network.send(conn.0, &message);
+            self.ends.network().send(conn.0, &message);
         }
     }
 
@@ -103,13 +99,11 @@ impl ClientTransport for StreamClient {
     }
 
     fn close(&mut self, conn: ConnectionId) {
-        self.network.close(conn.0);
-        self.ends.remove(&conn.0);
+        self.ends.close(conn.0);
     }
 
     fn next_event(&mut self) -> Option<ClientTransportEvent> {
-        let mut ends = self.ends.keys();
-        let (end, what) = ends.find_map(|end| Some((*end, self.network.take(*end)?)))?;
+        let (end, what) = self.ends.take()?;
         let conn = ConnectionId(end);
         Some(match what {
             Arrival::Connected => {
@@ -143,7 +137,10 @@ impl Outgoing for StreamClient {
     }
 
     fn local_address(&self, conn: ConnectionId) -> Option<SocketAddr> {
-        self.network.addresses(conn.0).map(|(local, _)| local)
+        self.ends
+            .network()
+            .addresses(conn.0)
+            .map(|(local, _)| local)
     }
 
     fn max_items(&self, _: ConnectionId) -> usize {
@@ -160,13 +157,5 @@ impl Outgoing for StreamClient {
 
     fn counters(&self) -> Counters {
         Counters::default()
-    }
-}
-
-impl Drop for StreamClient {
-    fn drop(&mut self) {
-        for end in self.ends.keys() {
-            self.network.close(*end);
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! A server's transport over the model of TCP.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
@@ -13,6 +12,7 @@ use rpc_transport::{
 use rpcrdma_host::{Account, Budget};
 
 use super::stream::{Arrival, EndNumber, Network};
+use super::stream_ends::StreamEnds;
 
 /// A connection of a client.
 struct Connection {
@@ -22,11 +22,9 @@ struct Connection {
 
 /// A listener of a host, with its connections.
 pub(super) struct StreamServer {
-    network: Network,
-    address: SocketAddr,
+    connections: StreamEnds<Connection>,
     pool: Pool,
     budget: Budget,
-    connections: BTreeMap<EndNumber, Connection>,
 }
 
 impl StreamServer {
@@ -36,20 +34,11 @@ impl StreamServer {
         (node, address): (NodeId, SocketAddr),
         (pool, budget): (Pool, Budget),
     ) -> Self {
-        network.listen(address, node);
         Self {
-            network: network.clone(),
-            address,
+            connections: StreamEnds::listen(network, node, address),
             pool,
             budget,
-            connections: BTreeMap::new(),
         }
-    }
-
-    /// Removes what has arrived next on any connection, and returns it.
-    fn next_arrival(&mut self) -> Option<(EndNumber, Arrival)> {
-        let mut ends = self.connections.keys();
-        ends.find_map(|end| Some((*end, self.network.take(*end)?)))
     }
 
     /// Returns the event of an arrival, unless it is dropped.
@@ -57,7 +46,7 @@ impl StreamServer {
         let conn = ConnectionId(end);
         match what {
             Arrival::Connected => {
-                let (_, peer) = self.network.addresses(end)?;
+                let (_, peer) = self.connections.network().addresses(end)?;
                 Some(ServerTransportEvent::Connected { conn, peer })
             }
             Arrival::Record(record) => {
@@ -82,7 +71,7 @@ impl StreamServer {
     }
 
     fn is_finishing(&self, conn: ConnectionId) -> bool {
-        let connection = self.connections.get(&conn.0);
+        let connection = self.connections.get(conn.0);
         connection.is_none_or(|it| it.is_finishing)
     }
 }
@@ -95,26 +84,19 @@ impl PollSource for StreamServer {
     fn ready(&mut self, _: usize, _: bool) {}
 
     fn poll(&mut self, now: Time) -> bool {
-        for end in self.network.accept(self.address) {
-            let connection = Connection {
-                account: self.budget.account(),
-                is_finishing: false,
-            };
-            self.connections.insert(end, connection);
-        }
-        self.next_deadline().is_some_and(|at| at <= now)
+        self.connections.accept(|| Connection {
+            account: self.budget.account(),
+            is_finishing: false,
+        });
+        self.connections.has_arrivals(now)
     }
 
     fn arm(&mut self) -> bool {
-        let now = self.network.now();
-        self.next_deadline().is_none_or(|at| at > now)
+        self.connections.may_wait()
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let ends = self.connections.keys();
-        ends.filter_map(|end| self.network.next_arrival(*end))
-            .chain(self.network.next_connection(self.address))
-            .min()
+        self.connections.next_arrival()
     }
 
     fn set_busy_poll(&mut self, _: bool) {}
@@ -123,7 +105,7 @@ impl PollSource for StreamServer {
 impl ServerTransport for StreamServer {
     fn reply(&mut self, conn: ConnectionId, _: u64, message: Option<Message>, _: Time) {
         if let Some(message) = message {
-            self.network.send(conn.0, &message);
+            self.connections.network().send(conn.0, &message);
         }
     }
 
@@ -139,7 +121,7 @@ impl ServerTransport for StreamServer {
             let reason = "closed".to_owned();
             return Err(CallError::Disconnected { reason });
         }
-        self.network.send(conn.0, &message);
+        self.connections.network().send(conn.0, &message);
         Ok(())
     }
 
@@ -147,29 +129,28 @@ impl ServerTransport for StreamServer {
     fn cancel_call(&mut self, _: ConnectionId, _: u32) {}
 
     fn close(&mut self, conn: ConnectionId) {
-        self.network.close(conn.0);
-        self.connections.remove(&conn.0);
+        self.connections.close(conn.0);
     }
 
     fn finish(&mut self, conn: ConnectionId, _: Time) -> bool {
         // What was sent before arrives before this.
-        if let Some(connection) = self.connections.get_mut(&conn.0)
+        if let Some(connection) = self.connections.get_mut(conn.0)
             && !std::mem::replace(&mut connection.is_finishing, true)
         {
-            self.network.shut(conn.0);
+            self.connections.network().shut(conn.0);
         }
         true
     }
 
     fn pool(&self, conn: ConnectionId) -> Pool {
-        match self.connections.get(&conn.0) {
+        match self.connections.get(conn.0) {
             Some(connection) => self.pool.charged_to(&connection.account),
             None => self.pool.clone(),
         }
     }
 
     fn carrier(&self, conn: ConnectionId) -> Carrier {
-        match self.network.addresses(conn.0) {
+        match self.connections.network().addresses(conn.0) {
             Some((local, peer)) => Carrier::Tcp { local, peer },
             None => Carrier::Ended,
         }
@@ -181,20 +162,11 @@ impl ServerTransport for StreamServer {
 
     fn next_event(&mut self) -> Option<ServerTransportEvent> {
         loop {
-            let (end, what) = self.next_arrival()?;
+            let (end, what) = self.connections.take()?;
             let event = self.event_of(end, what);
             if event.is_some() {
                 return event;
             }
-        }
-    }
-}
-
-impl Drop for StreamServer {
-    fn drop(&mut self) {
-        self.network.unlisten(self.address);
-        for &end in self.connections.keys() {
-            self.network.close(end);
         }
     }
 }

@@ -44,6 +44,7 @@ impl World<'_> {
             calls: self.shared.tally.ended.get() + self.shared.guests.ended.get(),
             failures: self.shared.tally.failed.get() + self.shared.guests.failed.get(),
             faults: journal.faults,
+            waits: 0,
             callbacks: u64::from(self.callbacks.tally().made),
             took,
             log: journal.take_text(),
