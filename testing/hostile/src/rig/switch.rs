@@ -1,7 +1,7 @@
 //! Passes TCP connections on, each to the server of the moment: so one gateway has an honest server for one of its
 //! clients and a hostile one for another.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,8 @@ use crate::{Wrong, wrong};
 
 /// The size of the buffer of each direction of a connection, bytes.
 const BUFFER: usize = 16 << 10;
+/// The time after which a thread whose receiver takes nothing looks whether the connection has been reset.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A running switch.
 #[derive(Debug)]
@@ -76,17 +78,20 @@ fn accept(listener: &TcpListener, server: &Mutex<SocketAddr>, stop: &AtomicBool)
         // Without this, what is passed on in pieces waits for acknowledgements.
         let sockets = [from, to].map(|socket| {
             drop(socket.set_nodelay(true));
+            drop(socket.set_write_timeout(Some(LOOK)));
             Arc::new(socket)
         });
+        let reset = Arc::new(AtomicBool::new(false));
         for (from, to) in [(0, 1), (1, 0)] {
             let (from, to) = (Arc::clone(&sockets[from]), Arc::clone(&sockets[to]));
-            std::thread::spawn(move || pass(&from, &to));
+            let reset = Arc::clone(&reset);
+            std::thread::spawn(move || pass(&from, &to, &reset));
         }
     }
 }
 
 /// Passes one direction on, and the way in which it ends: FIN as FIN, RST as RST.
-fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+fn pass(mut from: &TcpStream, to: &TcpStream, reset: &AtomicBool) {
     let mut buffer = [0; BUFFER];
     loop {
         match from.read(&mut buffer) {
@@ -95,25 +100,42 @@ fn pass(mut from: &TcpStream, mut to: &TcpStream) {
                 drop(to.shutdown(Shutdown::Write));
                 return;
             }
-            Ok(len) if to.write_all(&buffer[..len]).is_ok() => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(len) if write_all(to, &buffer[..len], reset) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(_) | Err(_) => break,
         }
     }
-    // Both sockets send RST when the last of the two threads drops them. Nothing is sent until then: the other thread is
-    // woken, if it waits, by the end of its own reading.
+    // Both sockets send RST when the last of the two threads drops them. Nothing is sent until then. The other thread is
+    // woken by the end of its own reading, or looks at the flag while its receiver takes nothing.
+    reset.store(true, Ordering::Release);
     for socket in [from, to] {
         drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));
         drop(socket.shutdown(Shutdown::Read));
     }
 }
 
+/// Writes all bytes. Returns false if the connection ends before, in this direction or by a reset of the other one.
+fn write_all(mut to: &TcpStream, mut bytes: &[u8], reset: &AtomicBool) -> bool {
+    while !bytes.is_empty() && !reset.load(Ordering::Acquire) {
+        match to.write(bytes) {
+            Ok(0) => return false,
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) => match error.kind() {
+                ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut => {}
+                _ => return false,
+            },
+        }
+    }
+    bytes.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::time::Instant;
+
     use super::*;
-    use std::io::ErrorKind;
 
     /// Returns a client, and what it is connected to through a switch.
     fn connected() -> (Switch, TcpStream, TcpStream) {
@@ -152,6 +174,34 @@ mod tests {
         drop(server);
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn a_reset_passes_to_a_server_that_reads_nothing() {
+        let (_switch, mut client, mut server) = connected();
+        client.set_write_timeout(Some(10 * LOOK)).unwrap();
+        // Until the switch waits for the server to read.
+        while client.write(&[7; BUFFER]).is_ok() {}
+        SockRef::from(&client)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(client);
+        // The switch, which cannot read from the client, learns of its end when it has something for it.
+        let end = Instant::now() + crate::stream::PATIENCE;
+        let error = loop {
+            match server.write(b"x") {
+                Ok(_) => std::thread::sleep(LOOK),
+                Err(error) => break error,
+            }
+            assert!(Instant::now() < end, "the server was not told");
+        };
+        assert!(
+            matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+            ),
+            "{error}"
+        );
     }
 
     #[test]
