@@ -1,5 +1,5 @@
 //! Cases in files: a small language for plain exchanges, with a line for each message, as in a ladder diagram
-//! (docs/conform-cases.md).
+//! (docs/conform-language.md).
 //!
 //! [`parse`] makes [`crate::case::Case`]s of a file, which are performed like the built-in ones. [`load()`] reads files
 //! and folders. [`Recording`] makes cases of exchanges that were captured.
