@@ -9,6 +9,33 @@
 //! those would be repeated. Cases can also be read from files ([`mod@file`]), in the words of XDR files
 //! ([`vocabulary`], [`xdr`]).
 //!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use rpcrdma_conform::case::Ground;
+//! use rpcrdma_conform::cases;
+//! use rpcrdma_conform::judge::{Selection, judge};
+//! use rpcrdma_conform::run::Server;
+//!
+//! let server = Server {
+//!     address: "127.0.0.1:20049".parse()?,
+//!     patience: Duration::from_secs(5),
+//!     watcher: None,
+//! };
+//! // These cases use no file. For others, make a folder and a file, and give their handles to `Ground::new`.
+//! let selection = Selection {
+//!     only: vec!["rfc8166/4.5.1".into()],
+//!     hostile: false,
+//! };
+//! let cases = cases::all(&Ground::without_files(1));
+//! let report = judge(&cases, &selection, &server, &mut |entry| {
+//!     println!("{entry}");
+//!     true
+//! });
+//! println!("{} passed", report.tally(false).passed);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! No case connects to any address but the one in its [`case::Ground`]. The cases of [`cases`] call only NFSv3
 //! procedures, only on the file and the folder that the ground names; those of files call what they say.
 

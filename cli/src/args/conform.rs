@@ -18,7 +18,8 @@ Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (
 robustness), one sentence of what is sent, and one of what must come. It has a connection of its
 own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-07) and the version 2
 of 2016 (rpcrdma2-01) if it speaks these. The export must be writable: a folder is made in it, and
-removed at the end. A case whose rule a simpler one found broken already is skipped.
+removed at the end. A case whose rule a simpler one found broken already is skipped. The connection
+options are for the mount that makes the folder; of these, the cases take the server's port alone.
 
 Cases can be written without programming, in files (--cases, docs/conform-cases.md), or made of a
 capture (--from), and edited.
@@ -107,7 +108,7 @@ pub(crate) struct ConformArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
 
-    /// Write the results to this file as JSON, with the octets of failed cases
+    /// Write the results to this file as JSON, with the first octets of the messages of failed cases
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
