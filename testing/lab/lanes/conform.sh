@@ -11,23 +11,15 @@ OF_SERVER='
     rfc8166/3.3.3/1 rfc8166/3.4.5/2 rfc8166/3.4.5/3 rfc8166/3.4.5/5 rfc8166/3.4.5/6 rfc8166/3.4.5/7 rfc8166/3.4.5/8
     rfc8166/3.4.5/14 rfc8166/4.2.1/1 rfc8166/4.2.1/2 rfc8166/4.2.4/10
     rfc8166/4.2.4/11 rfc8166/4.2.4/12 rfc8166/4.2.4/13 rfc8166/4.2.4/15 rfc8166/4.2.4/19
-    rfc8166/4.2.4/30 rfc8166/4.3.2.3/1 rfc8166/4.5.2/17
-    rfc8166/6.1/10
+    rfc8166/4.2.4/30 rfc8166/4.3.2.3/1 rfc8166/4.5/4 rfc8166/4.5/5 rfc8166/4.5/9 rfc8166/4.5.2/3 rfc8166/4.5.2/4
+    rfc8166/4.5.2/5 rfc8166/4.5.2/6 rfc8166/4.5.2/17 rfc8166/4.5.2/31 rfc8166/6.1/10
 '
 OF_CLIENT=''
-# Deviations that show only at times: errors where nothing should come, which the reply to the next call can overtake;
-# and replies that are not discarded. And three cases that have been changed since the last run, after which it will be
-# known whether they show (docs/conformance.md).
-AT_TIMES='rfc8166/4.5.2/30
-rfc8166/4.5.2/31
-rfc8166/6.1/1
-rfc8166/4.5/4
-rfc8166/4.5/5
-rfc8166/4.5/9
-rfc8166/4.5/1005
+# Deviations that show only at times: replies that are not discarded.
+AT_TIMES='rfc8166/4.5/1005
 rfc8166/4.5/1007'
 # Not performed on Linux: see docs/conformance.md.
-LEFT_OUT='rfc8166/4.2.4/14 rfc8166/4.5/1 rfc8166/4.5/2 rfc8166/4.5/3 rfc8166/6.1/2'
+LEFT_OUT='rfc8166/4.2.4/14 rfc8166/4.5/1 rfc8166/4.5/2 rfc8166/4.5/3 rfc8166/4.5.2/30 rfc8166/6.1/1 rfc8166/6.1/2'
 
 lane() {
     need lab/modules 60 load_modules verbs nfs
