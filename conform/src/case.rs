@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::time::Duration;
 
+use crate::characteristics::Needed;
 use crate::dialect::Dialect;
 use crate::expect::{Expect, Reply, success};
 use crate::wire::v1::Segment;
@@ -84,6 +85,14 @@ pub enum Step {
     /// Expects that the server tells its properties, if it has not done so. In the working group's version 2
     /// only.
     Properties,
+    /// Expects the server's characteristics, in version 2 of 2016 only. Where they lack something, or the server does
+    /// not tell any because it does not support that, the case is not applicable.
+    Characteristics(Needed),
+    /// Sends a message, and data behind it in the first segment for bulk data that the receives of the server have, in
+    /// version 2 of 2016 only. Where they have none that takes it, the case is not applicable.
+    SendPlaced(Vec<u8>, Vec<u8>),
+    /// Allows one of these to come within a moment, and nothing else.
+    Perhaps(Vec<Expect>),
     /// Checks that the last reply came in several messages, each of which told how many bytes would follow
     /// it. In the working group's version 2 only.
     Counted,

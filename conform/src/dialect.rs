@@ -7,7 +7,7 @@ use crate::wire::{Reader, v1, v2, wg};
 pub enum Dialect {
     /// Version 1 (RFC 8166).
     One,
-    /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01), without extensions.
+    /// Version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01), with xcharext-02 and rtrext-00.
     Two,
     /// The working group's version 2 (draft-ietf-nfsv4-rpcrdma-version-two-07).
     Wg,

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::dialect::Dialect;
+use crate::operation::Operation;
 use crate::pattern::Pattern;
 use crate::wire::v1::{self, Header, Message, Segment};
 use crate::wire::{Reader, Xdr, v2, wg};
@@ -79,6 +80,13 @@ impl Received {
                 payload.len()
             ),
             Self::Other(message) => {
+                if dialect == Dialect::Two
+                    && let Some(operation) = v2::parse(message)
+                {
+                    let name = v2::operation_name(operation.opttype);
+                    let words = &operation.info[..operation.info.len().min(16)];
+                    return format!("{name} with the words {words:?}");
+                }
                 let mut from = Reader(message);
                 let words: Vec<u32> = std::iter::from_fn(|| from.word()).collect();
                 match &words[..] {
@@ -110,6 +118,8 @@ pub enum Expect {
     Reply(Reply),
     /// A message by its fields.
     Fields(Box<Pattern>),
+    /// An operation of an extension of version 2 of 2016.
+    Operation(Box<Operation>),
     /// The end of the connection.
     Closed,
 }
@@ -306,6 +316,10 @@ impl Expect {
                 };
                 pattern.check(rpc, message)
             }
+            Self::Operation(operation) => match v2::parse(message) {
+                Some(is) => operation.check(&is, message.len()),
+                None => Err(received.brief(dialect)),
+            },
             Self::Reply(reply) => reply.check(received, dialect),
             Self::Closed => Err(received.brief(dialect)),
             Self::ErrChunk(xid) => {

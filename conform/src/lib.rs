@@ -43,6 +43,7 @@
 
 pub mod case;
 pub mod cases;
+pub mod characteristics;
 pub mod client;
 mod connection_wg;
 pub mod dialect;
@@ -52,6 +53,7 @@ pub mod fields;
 pub mod file;
 pub mod judge;
 mod memory;
+pub mod operation;
 pub mod pattern;
 pub mod peer;
 mod private_data;

@@ -8,6 +8,10 @@
 mod common;
 #[path = "common/defective.rs"]
 mod defective;
+#[path = "common/defective_two.rs"]
+mod defective_two;
+#[path = "common/relay.rs"]
+mod relay;
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -20,6 +24,7 @@ use rpcrdma_conform::judge::{Selection, judge};
 use rpcrdma_conform::report::{Report, Verdict};
 use rpcrdma_conform::run::Server;
 use rpcrdma_conform::watch::{Watch, Watcher};
+use rpcrdma_protocols::{RoundTripFeatures, standard};
 
 use common::Served;
 use defective::Defect;
@@ -34,16 +39,27 @@ const SHORT: Duration = Duration::from_millis(500);
 fn found(defect: Defect, patience: Duration) -> Vec<String> {
     let served = Served::start(65_536);
     let address = defective::start(served.address, defect);
-    let ground = served.ground();
+    let (all, name) = (Selection::default(), format!("{defect:?}"));
+    failed(&served, address, &all, patience, &name)
+}
+
+/// Judges what is at this address, behind which a server is, and returns the addresses of the cases that fail.
+fn failed(
+    served: &Served,
+    address: SocketAddr,
+    selection: &Selection,
+    patience: Duration,
+    defect: &str,
+) -> Vec<String> {
     let server = Server {
         address,
         patience,
         watcher: None,
     };
-    let cases = cases::all(&ground);
-    let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
-    assert_eq!(report.untestable, None, "{defect:?}");
-    assert_eq!(report.lost, None, "{defect:?}");
+    let cases = cases::all(&served.ground());
+    let report = judge(&cases, selection, &server, &mut |_| true);
+    assert_eq!(report.untestable, None, "{defect}");
+    assert_eq!(report.lost, None, "{defect}");
     let failed = report
         .entries
         .into_iter()
@@ -59,7 +75,12 @@ fn is_found(defect: Defect, address: &str) -> Result<(), String> {
         Defect::WgNoError => Duration::from_millis(2500),
         _ => PATIENCE,
     };
-    let failed = found(defect, patience);
+    names(&found(defect, patience), address).map_err(|what| format!("{defect:?}: {what}"))
+}
+
+/// Checks that a case is among those that failed, that the first of these is of its section, and that they are at most
+/// ten.
+fn names(failed: &[String], address: &str) -> Result<(), String> {
     let section = address.rsplit_once('/').unwrap().0;
     let is_right = failed.iter().any(|it| it == address)
         && failed.len() <= 10
@@ -67,7 +88,7 @@ fn is_found(defect: Defect, address: &str) -> Result<(), String> {
     match is_right {
         true => Ok(()),
         false => Err(format!(
-            "{defect:?}: {address} was wanted first of at most ten, not {failed:?}"
+            "{address} was wanted first of at most ten, not {failed:?}"
         )),
     }
 }
@@ -94,6 +115,48 @@ fn each_defect_is_found_by_a_case_of_its_section() {
         (Defect::WgWrongError, "rpcrdma2-07/6.3.4/2"),
     ];
     let wrong: Vec<String> = thread::scope(|scope| {
+        let judged = wanted.map(|(defect, by)| scope.spawn(move || is_found(defect, by)));
+        let judged = judged.into_iter().map(|it| it.join().unwrap());
+        judged.filter_map(Result::err).collect()
+    });
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Those of version 2 of 2016 and its extensions, in a server that has all of them.
+#[test]
+fn each_defect_of_the_version_of_2016_is_found_by_a_case_of_its_section() {
+    use defective_two::Defect;
+    let wanted = [
+        (Defect::ZeroGrant, "rpcrdma2-01/rfc8166-3.3.1/1"),
+        (Defect::NoInvalidOption, "rpcrdma2-01/3.1/1"),
+        (Defect::WrongError, "rpcrdma2-01/4.2/1"),
+        (Defect::UnknownIsError, "rpcrdma2-01/xcharext-2.1/1"),
+        (Defect::RejectedIsDone, "rpcrdma2-01/xcharext-4.3/1"),
+        (Defect::SizeIgnored, "rpcrdma2-01/xcharext-3.1/1"),
+        (Defect::NoReports, "rpcrdma2-01/rtrext-9.5/1"),
+        (Defect::ReportsSwapped, "rpcrdma2-01/rtrext-9.5/2"),
+        (Defect::LengthIgnored, "rpcrdma2-01/rtrext-9.4/2"),
+        (Defect::GivenUpIsExecuted, "rpcrdma2-01/rtrext-4.2/1"),
+        (Defect::CountsOthers, "rpcrdma2-01/rtrext-9.3/1"),
+        (Defect::NumbersFromZero, "rpcrdma2-01/rtrext-9.4/3"),
+        (Defect::PlacedCut, "rpcrdma2-01/rtrext-7.3/1"),
+        (Defect::PlacedReplyCut, "rpcrdma2-01/rtrext-7.4/1"),
+    ];
+    let selection = Selection {
+        only: vec!["rpcrdma2-01".into()],
+        ..Selection::default()
+    };
+    let is_found = |defect, address: &str| {
+        let served = Served::with(4096, |options| {
+            options.common.protocols = standard(&RoundTripFeatures::ALL);
+        });
+        let relay = defective_two::start(served.address, defect);
+        let name = format!("{defect:?}");
+        let failed = failed(&served, relay.address(), &selection, PATIENCE, &name);
+        names(&failed, address).map_err(|what| format!("{name}: {what}"))
+    };
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let is_found = &is_found;
         let judged = wanted.map(|(defect, by)| scope.spawn(move || is_found(defect, by)));
         let judged = judged.into_iter().map(|it| it.join().unwrap());
         judged.filter_map(Result::err).collect()

@@ -72,9 +72,19 @@ impl Play<'_> {
         if let Received::Rpc(header, _) = &received {
             self.last = Some(header.clone());
         }
+        self.compare(&received, &message, allowed)
+    }
+
+    /// Compares a message with what may come. The first of that says what is wrong.
+    fn compare(
+        &self,
+        received: &Received,
+        message: &[u8],
+        allowed: &[Expect],
+    ) -> Result<(), Failed> {
         let mut first = None;
         for expected in allowed {
-            match expected.check(&received, &message, self.dialect) {
+            match expected.check(received, message, self.dialect) {
                 Ok(()) => return Ok(()),
                 Err(what) => first = first.or(Some(what)),
             }
@@ -83,16 +93,30 @@ impl Play<'_> {
         Err(deviation(format!("received {what}")))
     }
 
-    /// Checks that nothing comes for a moment but credits and properties, and that no part of a reply has come that the
-    /// script has not looked at.
-    pub(super) fn quiet(&mut self) -> Result<(), Failed> {
+    /// Checks that nothing comes for a moment but one of these.
+    pub(super) fn perhaps(&mut self, allowed: &[Expect]) -> Result<(), Failed> {
+        match self.within_moment()? {
+            None | Some(Event::Silence) => Ok(()),
+            Some(Event::Ended(what)) => Err(deviation(what)),
+            Some(Event::Message(received, message)) => self.compare(&received, &message, allowed),
+        }
+    }
+
+    /// Returns what comes within the time of [`QUIET`].
+    fn within_moment(&mut self) -> Result<Option<Event>, Failed> {
         self.within()?;
         let start = Instant::now();
         let mut event = self.waiting.pop_front();
         while event.is_none() && start.elapsed() < QUIET {
             event = self.hear(&mut || start.elapsed() < QUIET)?;
         }
-        match event {
+        Ok(event)
+    }
+
+    /// Checks that nothing comes for a moment but credits and properties, and that no part of a reply has come that the
+    /// script has not looked at.
+    pub(super) fn quiet(&mut self) -> Result<(), Failed> {
+        match self.within_moment()? {
             None | Some(Event::Silence) if self.wg.has_other_parts() => {
                 Err(deviation("RDMA2_REPLY_MIDDLE came where nothing may come"))
             }

@@ -52,6 +52,13 @@ impl Play<'_> {
                             let text = "a Send With Invalidate, which this client has not asked for (xcharext-02, 3.2)";
                             return Err(deviation(text));
                         }
+                        let longest = self.ends.own.receive;
+                        if bytes.len() > longest {
+                            return Err(deviation(format!(
+                                "a message of {} bytes, and this client receives {longest} (version-two-01, 2.3; xcharext-02, 3.1)",
+                                bytes.len()
+                            )));
+                        }
                         let taken = Received::of_second(&bytes);
                         Ok(self.taken(taken, bytes))
                     }

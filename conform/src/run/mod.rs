@@ -1,5 +1,6 @@
 //! Performance of one case on connections of its own.
 
+mod characteristics;
 mod expectation;
 mod hearing;
 mod passed;

@@ -7,6 +7,7 @@ use super::passed::Passed;
 use super::server::{Failed, Server};
 use crate::case::{End, Step};
 use crate::cases::content;
+use crate::characteristics::BothEnds;
 use crate::connection_wg::ConnectionWg;
 use crate::dialect::Dialect;
 use crate::exchange::Exchange;
@@ -47,6 +48,8 @@ pub(super) struct Play<'a> {
     pub(super) named: HashSet<u32>,
     /// State of this connection in the working group's version 2.
     pub(super) wg: ConnectionWg,
+    /// The characteristics of this connection's ends, in version 2 of 2016.
+    pub(super) ends: BothEnds,
     /// Messages that came before the script looked for them, and perhaps the end of the connection: while a message
     /// waited for credits, or before it was sent. Expectations take these first.
     pub(super) waiting: VecDeque<Event>,
@@ -72,6 +75,7 @@ impl<'a> Play<'a> {
             invalidates: false,
             named: HashSet::new(),
             wg: ConnectionWg::new(),
+            ends: BothEnds::default(),
             waiting: VecDeque::new(),
             passed: Passed::default(),
             last: None,
@@ -144,6 +148,9 @@ impl<'a> Play<'a> {
             Step::Within(time, allowed) => self.expect_within(*time, allowed)?,
             Step::Quiet => self.quiet()?,
             Step::Properties => self.properties()?,
+            Step::Characteristics(needed) => self.characteristics(needed)?,
+            Step::SendPlaced(message, data) => self.send_placed(message, data)?,
+            Step::Perhaps(allowed) => self.perhaps(allowed)?,
             Step::Counted => self.wg.counted().map_err(deviation)?,
             Step::Message(handles, reply) => self.message(handles, reply).map_err(deviation)?,
             Step::Burst(most) => self.burst(*most)?,
@@ -157,6 +164,7 @@ impl<'a> Play<'a> {
         self.memory = Memory::default();
         self.named.clear();
         self.wg = ConnectionWg::new();
+        self.ends = BothEnds::default();
         self.waiting.clear();
         self.passed.clear();
         let unreachable = |what: &dyn std::fmt::Display| Failed::Unreachable(what.to_string());

@@ -4,7 +4,7 @@ use super::play::{Event, Play, deviation};
 use super::server::Failed;
 use crate::dialect::Dialect;
 use crate::expect::{Expect, success};
-use crate::wire::{v1, v2, wg};
+use crate::wire::{v1, wg};
 
 /// The XID of the first call of a burst.
 const FIRST_OF_BURST: u32 = 0x600e_0000;
@@ -28,7 +28,10 @@ impl Play<'_> {
         }
         let (longest, section) = match self.dialect {
             Dialect::One => (self.receive, "RFC 8797"),
-            Dialect::Two => (v2::INLINE, "version-two-01, 2.3"),
+            Dialect::Two => (
+                self.ends.server.receive,
+                "version-two-01, 2.3; xcharext-02, 3.1",
+            ),
             Dialect::Wg => (self.wg.longest(), "version-two-07, 5.2.2"),
         };
         if message.len() > longest {
@@ -45,6 +48,9 @@ impl Play<'_> {
                 .extend(reads.chain(writes).map(|segment| segment.handle));
         }
         self.wg.sends(message);
+        if self.dialect == Dialect::Two {
+            self.ends.sends(message);
+        }
         self.peer()?.send(message);
         Ok(())
     }

@@ -39,6 +39,17 @@ pub const XMTCONT: u32 = 7;
 /// The `rdma_opttype` of ROPT_XMTERR.
 pub const XMTERR: u32 = 8;
 
+/// The `xchv_which` of XCHAR_RBSIZ (xcharext-02, section 3).
+pub const RBSIZ: u32 = 1;
+/// The `xchv_which` of XCHAR_RTRSUPP (rtrext-00, section 8).
+pub const RTRSUPP: u32 = 4;
+/// The `xchv_which` of XCHAR_RBSTRUCT.
+pub const RBSTRUCT: u32 = 5;
+/// The `xchv_which` of XCHAR_REQRXLIM.
+pub const REQRXLIM: u32 = 6;
+/// The `xchv_which` of XCHAR_RESPSXLIM.
+pub const RESPSXLIM: u32 = 7;
+
 /// The inline threshold of both directions (section 2.3), bytes.
 pub const INLINE: usize = 4096;
 /// The credits that a hostile end requests or grants.
@@ -147,6 +158,23 @@ pub struct Operation {
     pub info: Vec<u32>,
     /// The bytes that follow.
     pub rest: Vec<u8>,
+}
+
+/// Returns the name of an `rdma_opttype`.
+#[must_use]
+pub fn operation_name(opttype: u32) -> String {
+    let name = match opttype {
+        INITXCH => "ROPT_INITXCH",
+        REQXCH => "ROPT_REQXCH",
+        RESPXCH => "ROPT_RESPXCH",
+        UPDXCH => "ROPT_UPDXCH",
+        XMTREQ => "ROPT_XMTREQ",
+        XMTRESP => "ROPT_XMTRESP",
+        XMTCONT => "ROPT_XMTCONT",
+        XMTERR => "ROPT_XMTERR",
+        other => return format!("operation {other}"),
+    };
+    name.to_owned()
 }
 
 /// Decodes an operation. Returns `None` if the message is not one.

@@ -1,10 +1,13 @@
-//! Cases of version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01), without extensions.
+//! Cases of version 2 of 2016 (draft-cel-nfsv4-rpcrdma-version-two-01) and of its extensions (xcharext-02, rtrext-00).
 //!
 //! Most of its rules are those of version 1, by reference. So most of its cases are those of version 1, with other
-//! headers: their addresses name the section of RFC 8166 behind the document, as `rpcrdma2-01/rfc8166-4.5.2/30`.
+//! headers: their addresses name the section of RFC 8166 behind the document, as `rpcrdma2-01/rfc8166-4.5.2/30`. Cases
+//! of extensions name the extension's document and its section there, as `rpcrdma2-01/rtrext-9.5/1`.
 
+mod characteristics;
 mod headers;
 mod translated;
+mod transmissions;
 
 pub use headers::cases as headers;
 
@@ -28,7 +31,14 @@ pub(super) fn all(ground: &Ground) -> Vec<Case> {
         reply,
         vec![],
     );
-    [vec![first], headers(ground), translated::cases(ground)].concat()
+    [
+        vec![first],
+        headers(ground),
+        translated::cases(ground),
+        characteristics::cases(ground),
+        transmissions::cases(ground),
+    ]
+    .concat()
 }
 
 /// Creates a case of level MUST on a connection of version 2.

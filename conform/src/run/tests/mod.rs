@@ -1,5 +1,6 @@
 //! Scripts against a server that is one itself.
 
+mod extensions;
 mod rows;
 
 use std::net::{SocketAddr, TcpListener};

@@ -37,7 +37,7 @@ fn step(step: &judge::Step) -> Option<Step> {
             Expect::ErrVers(xid, version) => Some(Step::ErrVers(*xid, *version)),
             Expect::ErrChunk(xid) => Some(Step::ErrChunk(*xid)),
             Expect::Reply(reply) => Some(Step::Hear(Reply::of(reply))),
-            Expect::Error(..) | Expect::Fields(_) | Expect::Closed => None,
+            Expect::Error(..) | Expect::Fields(_) | Expect::Operation(_) | Expect::Closed => None,
         },
         _ => None,
     }
@@ -75,7 +75,9 @@ fn step_second(step: &judge::Step) -> Option<Step> {
                     let header = &v2::success(reply.xid, &[])[..9];
                     [header, &reply.words].concat()
                 }
-                Expect::ErrChunk(_) | Expect::Fields(_) | Expect::Closed => return None,
+                Expect::ErrChunk(_) | Expect::Fields(_) | Expect::Operation(_) | Expect::Closed => {
+                    return None;
+                }
             };
             Some(Step::HearWords(words, false))
         }
