@@ -253,6 +253,21 @@ fn a_grant_is_not_answered_with_a_grant() {
     }
 }
 
+/// Credits that the peer's grants have used count as left, until there is none: then the peer is told more, if
+/// that is enough to end the exchange of grants (drafts/errata-07.md, 10).
+#[test]
+fn a_peer_whose_grants_have_used_all_its_credits_is_told_more() {
+    for (capacity, told) in [(2, false), (MIN_CREDITS, true), (64, true)] {
+        let mut flow = MessageCounts::new();
+        let _ = flow.credit(capacity);
+        for left in (0..capacity).rev() {
+            flow.take_received(9, true).unwrap();
+            let due = flow.limit_is_due(capacity);
+            assert_eq!(due, told && left == 0, "{left} of {capacity}");
+        }
+    }
+}
+
 /// One end of a simulated connection: messages on their way to it are limits and whether they are
 /// grants.
 struct End {

@@ -757,6 +757,25 @@ fn further_errors_of_a_refused_placed_call_are_ignored() {
     assert!(finished(&mut peer).1.is_some());
 }
 
+/// A responder that knows the types answers a placed call once, whatever its number of messages. So an error with
+/// another code is about the call that was sent again.
+#[test]
+fn another_error_ends_a_refused_placed_call_at_once() {
+    let placing = |options: &mut Options| {
+        options.protocols = rpcrdma_protocols::standard(&"ddp".parse().unwrap());
+    };
+    let announced = WgPeer::announced_by_server(placing);
+    let mut peer = WgPeer::client_announced(&announced, placing);
+    peer.end
+        .call(message(1, 1, &[data(1, 1 << 20)]), &room(1, &[]));
+    peer.end.run();
+    peer.skip(1 + 16);
+    peer.send_error(1, ErrorBody::InvalidHeaderType);
+    assert!(matches!(peer.taken()[..], [Body::Call { .. }]));
+    peer.send_error(1, ErrorBody::System);
+    assert_eq!(finished(&mut peer), (1, None));
+}
+
 /// The responder refuses the type by which the call is sent again as well.
 #[test]
 fn a_placed_call_ends_with_the_error_about_its_repetition() {

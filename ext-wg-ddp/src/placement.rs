@@ -84,6 +84,9 @@ pub struct Placement {
     /// Whether the peer has refused properties of this end. It then numbers targets by a Maximum Send Size
     /// that this end does not know, so that nothing can be placed.
     pub(crate) properties_refused: bool,
+    /// Whether this end has refused properties of the peer. It may number targets otherwise than the peer
+    /// then, so that items would be found in the wrong places.
+    peer_refused: bool,
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).
     pub(crate) calls_refused: bool,
@@ -106,6 +109,7 @@ impl Placement {
             last_reply: None,
             incoming: None,
             properties_refused: false,
+            peer_refused: false,
             calls_refused: false,
             replies_refused: false,
         }
@@ -135,26 +139,38 @@ impl Placement {
 
     /// Returns whether this end may place the items of its calls in the peer's receives.
     pub(crate) fn places_calls(&self) -> bool {
-        let refused = self.calls_refused || self.properties_refused;
+        let refused = self.calls_refused || self.are_properties_refused();
         self.config.send && self.peer.support.contains(Support::CALLS) && !refused
     }
 
     /// Returns whether the peer places the results of this end's calls in this end's receives.
     pub(crate) fn has_results_placed(&self) -> bool {
-        let wanted = self.smallest_result() != NO_RESULTS && !self.properties_refused;
+        let wanted = self.smallest_result() != NO_RESULTS && !self.are_properties_refused();
         wanted && self.peer.support.contains(Support::RESULTS)
     }
 
     /// Returns whether this end places the results of the peer's calls in the peer's receives.
     pub(crate) fn places_results(&self) -> bool {
         let wanted = self.peer.smallest_result != NO_RESULTS && self.peer.structure.is_some();
-        self.config.takes_calls && self.config.send && wanted && !self.properties_refused
+        self.config.takes_calls && self.config.send && wanted && !self.are_properties_refused()
+    }
+
+    /// Returns whether properties of one end were refused by the other. Then neither knows which the other goes by.
+    fn are_properties_refused(&self) -> bool {
+        self.properties_refused || self.peer_refused
+    }
+
+    /// Has everything planned anew, because properties were refused.
+    fn plan_again(&mut self, out: &mut Outbox<'_>) {
+        self.announced += 1;
+        self.last_reply = None;
+        out.limits_changed();
     }
 
     /// Returns whether the peer may place the items of its calls in this end's receives. Whether it
     /// does so is not known.
     fn has_calls_placed(&self) -> bool {
-        self.config.takes_calls && self.config.receive
+        self.config.takes_calls && self.config.receive && !self.peer_refused
     }
 
     fn part(&mut self, op: &ReceivedMessage<'_>, direction: Direction) -> Result<(), Bad> {
@@ -332,7 +348,10 @@ impl Extension for Placement {
             Direction::Call => self.config.takes_calls,
             Direction::Reply => self.config.makes_calls,
         };
-        if !(takes && self.config.receive) {
+        // A message that has begun goes on when properties between its parts are refused.
+        let has_begun = |group: &Group| group.message.is(direction, op.xid);
+        let is_refused = self.peer_refused && !self.incoming.as_ref().is_some_and(has_begun);
+        if is_refused || !(takes && self.config.receive) {
             return Err(Refusal::Unsupported);
         }
         let taken = match op.number {
@@ -396,9 +415,12 @@ impl Extension for Placement {
 
     fn own_properties_refused(&mut self, out: &mut Outbox<'_>) {
         self.properties_refused = true;
-        self.announced += 1;
-        self.last_reply = None;
-        out.limits_changed();
+        self.plan_again(out);
+    }
+
+    fn peer_properties_refused(&mut self, out: &mut Outbox<'_>) {
+        self.peer_refused = true;
+        self.plan_again(out);
     }
 
     fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
@@ -438,70 +460,4 @@ impl Extension for Placement {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns an end with these choices, in sending and in receiving.
-    fn end(side: Side, (send, receive): (bool, bool)) -> Placement {
-        Placement::new(Config {
-            makes_calls: side == Side::Client,
-            takes_calls: side == Side::Server,
-            send,
-            receive,
-            offer_invalidation: false,
-            structure: BufferStructure::plain(4096),
-            min_placed: 512,
-            max_message: 1 << 20,
-            max_segments: 16,
-        })
-    }
-
-    /// Returns an end whose peer has announced everything.
-    fn announced(side: Side, choices: (bool, bool)) -> Placement {
-        let mut end = end(side, choices);
-        end.peer.support = Support::all();
-        end.peer.structure = Some(BufferStructure::plain(4096));
-        end.peer.smallest_result = 512;
-        end
-    }
-
-    /// Checks what an end lists of placement to its peer and from it.
-    #[track_caller]
-    fn assert_listed(end: &Placement, side: Side, expected: [&str; 2]) {
-        let mut agreed = AgreedFeatures::default();
-        end.agreed(side, &mut agreed);
-        let listed = [PLACED_THERE, PLACED_HERE].map(|name| {
-            let feature = agreed.iter().find(|feature| feature.name == name);
-            feature.map_or(String::new(), ToString::to_string)
-        });
-        let names = [PLACED_THERE, PLACED_HERE].into_iter().zip(expected);
-        let expected: Vec<String> = names
-            .map(|(name, text)| format!("{name}: {text}"))
-            .collect();
-        assert_eq!(listed, *expected);
-    }
-
-    const BOTH: &str = "yes (both ends have it)";
-    const OWN: &str = "no (this end's choice)";
-    const OWN_YES: &str = "yes (this end's choice)";
-
-    #[test]
-    fn the_reason_of_a_feature_names_the_end_that_lacks_it() {
-        let [send, receive, all] = [(true, false), (false, true), (true, true)];
-        let side = Side::Client;
-        assert_listed(&announced(side, all), side, [BOTH, BOTH]);
-        assert_listed(&announced(side, send), side, [BOTH, OWN]);
-        assert_listed(&announced(side, receive), side, [OWN, BOTH]);
-        let side = Side::Server;
-        assert_listed(&announced(side, all), side, [BOTH, OWN_YES]);
-        assert_listed(&announced(side, send), side, [BOTH, OWN]);
-        assert_listed(&announced(side, receive), side, [OWN, OWN_YES]);
-    }
-
-    #[test]
-    fn a_peer_that_has_refused_placed_calls_does_not_have_them() {
-        let mut end = announced(Side::Client, (true, true));
-        end.calls_refused = true;
-        assert_listed(&end, Side::Client, ["no (the peer's choice)", BOTH]);
-    }
-}
+mod tests;

@@ -257,6 +257,12 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = out;
     }
 
+    /// Called when this end refused a message with properties of the peer, before the peer had announced all of
+    /// them. None of that message are applied; those of other messages may be.
+    fn peer_properties_refused(&mut self, out: &mut Outbox<'_>) {
+        let _ = out;
+    }
+
     /// Called when another extension announced a property of the peer, either at the start or
     /// because the property changed.
     fn property_received(&mut self, property: &Property, out: &mut Outbox<'_>) {

@@ -298,6 +298,11 @@ impl Extensions {
         self.for_each_extension(|extension, out| extension.own_properties_refused(out));
     }
 
+    /// Reports that this end refused a message with properties of the peer.
+    pub fn peer_properties_refused(&mut self) {
+        self.for_each_extension(|extension, out| extension.peer_properties_refused(out));
+    }
+
     /// Shows a message to all extensions but its owner.
     fn show_to_others(&mut self, heard: &Heard, owner: Option<usize>) {
         if !self.observed {

@@ -85,6 +85,7 @@ pub use plain::Plain;
 pub use rpcrdma_extension::PeerError;
 use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 pub use rpcrdma_negotiation::Negotiable;
+pub(crate) use session::VERSIONS_OWN;
 pub use session::{Modes, Session, incoming_of_extension};
 pub use v1::VersionOne;
 pub use v2::VersionTwo;

@@ -12,7 +12,7 @@ use super::Requester;
 use super::outstanding::{Outcome, Stage};
 use super::prepared::Carrier;
 use super::registration::Purpose;
-use crate::dialect::{Dialect, PeerError, Plain, ReplyBody, ReplyHeader, Returned};
+use crate::dialect::{Dialect, PeerError, Plain, ReplyBody, ReplyHeader, Returned, VERSIONS_OWN};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
@@ -63,7 +63,9 @@ impl Requester {
         self.handle_invalidated(shared, sent, invalidated);
         // The repeated call may still be queued, and `sent` is then `None`. So errors about its first
         // attempt are discarded before an unknown XID is counted.
-        if matches!(reply.body, ReplyBody::Error(_)) && self.earlier_errors.take_expected(xid) {
+        if let ReplyBody::Error(error) = reply.body
+            && self.earlier_errors.take_expected(xid, error)
+        {
             return self.count_discarded(&"one more error about messages that were refused before");
         }
         let Some(key) = sent else {
@@ -241,7 +243,10 @@ impl Requester {
         }
         let call = &self.calls[key];
         let others = call.sends().saturating_sub(1);
-        self.earlier_errors.expect(call.xid, others);
+        // The last message of a call that the version itself continues has a type that every responder knows.
+        let by_version = |carrier: &Carrier| carrier.by == VERSIONS_OWN;
+        let about_types = !call.carrier.as_ref().is_some_and(by_version);
+        self.earlier_errors.expect(call.xid, others, about_types);
     }
 
     /// Records that the responder has refused RDMA2_CALL_EXTERNAL, the header type of a call with a

@@ -107,10 +107,9 @@ impl WgSession {
         {
             self.refused.add(it);
         }
-        if let Some(direction) = direction {
-            // The last part of the message that it interrupts is still to come.
-            self.give_up_parts(direction, xid, false);
-        }
+        // The last part of the message that it interrupts is still to come. An error about a header type that
+        // nobody owns is one about a call for its receiver, which may send the call with this XID once more.
+        self.give_up_parts(direction.unwrap_or(Direction::Call), xid, false);
         Err(match discards {
             true => DISCARDED,
             false => Refusal::Answer(
@@ -174,9 +173,13 @@ impl WgSession {
     /// it is RDMA2_CONNPROP_FINAL.
     pub(super) fn lost_properties(&mut self, last: bool) {
         let between_parts = self.part_in_progress().is_some();
+        let is_open = self.base.peer().is_none();
         let base: &mut Base = &mut self.base;
         self.extensions
             .with_version_outbox(|out| base.lost_properties(last, between_parts, out));
+        if is_open {
+            self.extensions.peer_properties_refused();
+        }
     }
 }
 

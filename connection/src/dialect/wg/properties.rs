@@ -40,9 +40,10 @@ impl WgSession {
             let (id, value) = (*id, value.clone());
             self.extensions.is_valid(&Announced { id, value })
         });
+        let is_open = self.base.peer().is_none();
         let base = &mut self.base;
         let taken = self.extensions.with_version_outbox(|out| {
-            if all_valid || base.peer().is_some() {
+            if all_valid || !is_open {
                 return base.take_properties(last, properties, out);
             }
             base.lost_properties(last, false, out);
@@ -50,7 +51,12 @@ impl WgSession {
             Err(ErrorBody::BadPropertyValue)
         });
         match taken {
-            Err(error) => bad_message(Direction::Call, Some(Answer::new(xid, error)), error),
+            Err(error) => {
+                if is_open {
+                    self.extensions.peer_properties_refused();
+                }
+                bad_message(Direction::Call, Some(Answer::new(xid, error)), error)
+            }
             Ok(()) => Incoming::Handled(Direction::Call, None),
         }
     }

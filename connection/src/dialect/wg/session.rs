@@ -330,6 +330,10 @@ impl WgSession {
                 }
                 header_type::CONNPROP_MIDDLE => self.lost_properties(false),
                 header_type::CONNPROP_FINAL => self.lost_properties(true),
+                // The error names the call with this XID, if there is one. Its sender may send it once more.
+                _ if matches!(error.error, HeaderError::HeaderType(_)) => {
+                    self.give_up_parts(Direction::Call, xid, false);
+                }
                 _ => {}
             }
         }
