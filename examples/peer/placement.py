@@ -56,8 +56,9 @@ class Placement:
 
     def __init__(self):
         self.structure, self.smallest = [], NO_RESULTS
-        # Whether the peer has refused this end's properties. It counts targets by others then.
-        self.refused = False
+        # Whether the peer has refused this end's properties, or this end the peer's. Each may count targets by others
+        # then, and this end takes none from a peer whose properties it has refused.
+        self.refused, self.peer_refused = False, False
         # The sequence that is arriving: its XID, its parts, and the messages and octets that have to follow.
         self.xid, self.parts, self.following = None, [], (0, 0)
 
@@ -141,7 +142,7 @@ class Placement:
         """
         # A structure of another length than the announced Receive Buffer Size counts as not announced.
         length = sum(count * length for count, length, _, _ in self.structure)
-        if self.refused or self.smallest == NO_RESULTS or length != peer_receives:
+        if self.refused or self.peer_refused or self.smallest == NO_RESULTS or length != peer_receives:
             return None
         with_octets = [item for item in items if item[1]]
         if any(chunk for chunk in writes[: len(with_octets)]):

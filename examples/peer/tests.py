@@ -400,6 +400,30 @@ class Placed(unittest.TestCase):
         self.assertEqual(client.next()[1], v2.REPLY_INLINE)
         self.assertNotIn(placement.REPLY, self.read(client, 3))
 
+    def test_properties_that_were_refused_leave_no_placement(self):
+        # The first message is taken, with a structure that has the default length of receives.
+        structure = words(2, 1, 256, 0, 0, 1, 3840, 0, 1)
+        first = [(placement.STRUCTURE, structure), (placement.SMALLEST_RESULT, words(1)), (v2.SEND_SIZE, words(66560))]
+        for last in ([], [(placement.SUPPORT, words(1, 2))]):
+            self.client = client = Client(places=True)
+            self.addCleanup(client.end)
+            for kind, values in (v2.CONNPROP_MIDDLE, first), (v2.CONNPROP_FINAL, last):
+                values = [words(which) + opaque(value) for which, value in values]
+                client.send(1, kind, words(len(values)) + b"".join(values))
+            self.assertEqual(client.next()[1], v2.CONNPROP_FINAL)
+            if last:
+                self.assertEqual(client.next(), (1, v2.ERROR, words(v2.BAD_PROPVAL)))
+            create = opaque((1).to_bytes(8, "big")) + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)
+            client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
+            self.assertEqual(client.next()[1], v2.REPLY_INLINE)
+            self.assertEqual(placement.REPLY in self.read(client, 3), not last)
+            stream = self.write(5, 8)
+            self.placed(5, stream, b"12345678", (len(stream), 8, 0, 0))
+            if last:
+                self.assertEqual(client.next(), (5, v2.ERROR, words(v2.INVAL_HTYPE)))
+            else:
+                self.written(5)
+
     def test_a_call_in_several_messages(self):
         data = bytes(65536) + b"the end of it"
         stream = self.write(3, len(data))

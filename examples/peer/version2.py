@@ -157,7 +157,7 @@ class Responder(End):
         self.program = program
         # The continued call that is arriving: its XID, its parts, and the octets that have to follow.
         self.parts = None
-        self.in_properties = False
+        self.in_properties, self.awaits_properties = False, True
         # Calls in several messages that were refused: their XIDs, and whether they are placed. Their other parts are
         # discarded (7.1.4), until another call begins: from then on, an XID may be that of a call that is repeated.
         self.refused = collections.deque(maxlen=8)
@@ -210,10 +210,13 @@ class Responder(End):
             self.placing.xid = None
             refused |= {(xid, True)} if kind != placement.CALL else set()
         self.refused.extend(refused - set(self.refused))
+        if self.placing and kind in (CONNPROP_MIDDLE, CONNPROP_FINAL) and self.awaits_properties:
+            self.placing.peer_refused = True
         self.send(xid, ERROR, words(code, *details), version)
 
     def dispatch(self, xid, kind, reader):
         if kind in (CONNPROP_MIDDLE, CONNPROP_FINAL):
+            self.awaits_properties = not self.peer_announced
             if self.parts or self.placing and self.placing.xid is not None:
                 raise Refused(INVAL_CONT)
             self.in_properties = kind == CONNPROP_MIDDLE and not self.peer_announced
@@ -271,6 +274,8 @@ class Responder(End):
 
     def placed(self, xid, kind, reader):
         """A call with placed items, or a part of one."""
+        if self.placing.peer_refused and self.placing.xid != xid:
+            raise Refused(INVAL_HTYPE)
         if self.parts or self.placing.xid not in (None, xid):
             raise Refused(INVAL_CONT)
         if kind == placement.CALL_MIDDLE:
