@@ -367,6 +367,7 @@ fn long_calls(rows: &Rows<'_>) -> Vec<Case> {
 /// parsed whatever is in the chunk: no section requires an error.
 fn beside_arguments(rows: &Rows<'_>) -> Vec<Case> {
     const PARSING: &str = "RFC 8166, 4.5.2";
+    let robust = |case: Case| case.level(Level::Robustness);
     let three = (0..3).map(|at| (END + at * 0x1_0000, all(0x1_0000)));
     vec![
         robust(rows.readable_garbage(
