@@ -22,6 +22,9 @@ pub(crate) struct Target {
     pub(crate) length: usize,
 }
 
+/// The longest message that is made, octets, whatever a server says of its receives.
+const MOST_OCTETS: usize = 1 << 20;
+
 /// The characteristics of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Characteristics {
@@ -81,6 +84,15 @@ impl Characteristics {
         from.0.is_empty().then_some(told)
     }
 
+    /// Returns where this much data goes in a message behind a header of this length, if this end can receive that.
+    pub(crate) fn place(&self, header: usize, data: usize) -> Option<usize> {
+        let target = self
+            .target
+            .filter(|it| header <= it.offset && data <= it.length)?;
+        let end = target.offset.checked_add(data)?;
+        (end <= self.receive.min(MOST_OCTETS)).then_some(target.offset)
+    }
+
     /// Says which of the needed characteristics this end lacks, if any.
     pub(crate) fn lack(&self, needed: &Needed) -> Option<String> {
         let missing = needed.operations & !self.operations;
@@ -104,9 +116,9 @@ impl Characteristics {
 /// The characteristics of both ends of a connection, as far as they were told.
 #[derive(Debug, Default)]
 pub(crate) struct BothEnds {
-    /// Those of this client.
+    /// Characteristics of this client.
     pub(crate) own: Characteristics,
-    /// Those of the server.
+    /// Characteristics of the server.
     pub(crate) server: Characteristics,
 }
 
@@ -162,6 +174,25 @@ mod tests {
             (told.receive, told.target),
             (9216, Some(Target { offset, length }))
         );
+    }
+
+    #[test]
+    fn no_data_is_placed_beyond_what_can_be_received() {
+        let told = |structure: [u32; 8]| {
+            let info = [&[1, v2::RBSTRUCT, 40, 9216, 2], &structure[..], &[0]].concat();
+            Characteristics::of(&info).unwrap()
+        };
+        let usual = told([2, 512, 1, 0, 1, 8192, 1, 1]);
+        assert_eq!(usual.place(1024, 8192), Some(1024));
+        assert_eq!(usual.place(1025, 8192), None);
+        assert_eq!(usual.place(1024, 8193), None);
+        // The offset fits a word of 64 bits, and no memory.
+        let most = u32::MAX;
+        let huge = told([most, most, 1, 0, 1, 4096, 1, 1]);
+        assert!(huge.target.is_some());
+        assert_eq!(huge.place(64, 4096), None);
+        let long = told([1, 1 << 20, 1, 0, 1, 4096, 1, 1]);
+        assert_eq!(long.place(64, 1), None);
     }
 
     #[test]

@@ -58,9 +58,7 @@ impl Play<'_> {
 
     /// Sends a message with this data in the first segment for bulk data of the server's receive.
     pub(super) fn send_placed(&mut self, message: &[u8], data: &[u8]) -> Result<(), Failed> {
-        let target = self.ends.server.target;
-        let fits = target.filter(|it| message.len() <= it.offset && data.len() <= it.length);
-        let Some(target) = fits else {
+        let Some(offset) = self.ends.server.place(message.len(), data.len()) else {
             return Err(Failed::NotApplicable(format!(
                 "no segment of the server's receives takes {} bytes of data behind {} bytes (rtrext-00, 8.3)",
                 data.len(),
@@ -69,7 +67,7 @@ impl Play<'_> {
         };
         let mut whole = message.to_vec();
         // Padding is zero, whatever a receiver does with it.
-        whole.resize(target.offset, 0);
+        whole.resize(offset, 0);
         whole.extend_from_slice(data);
         self.send(&whole)
     }
