@@ -56,7 +56,8 @@ pub enum Step {
     OfferAny(Segment),
     /// Offers memory that the server may write.
     Room(Segment),
-    /// Names the handle of memory that there cannot be, so that an RDMA Read of it ends the connection.
+    /// Names the handle of a segment that exceeds the address space, which no adapter can register: an RDMA Read of it
+    /// makes this client end the connection.
     Unreadable(u32),
     /// Sends a message. What does not fit the server's receives is not sent, and the case is not applicable.
     Send(Vec<u8>),
@@ -91,7 +92,7 @@ pub enum Step {
     /// Sends a message, and data behind it in the first segment for bulk data that the receives of the server have, in
     /// version 2 of 2016 only. Where they have none that takes it, the case is not applicable.
     SendPlaced(Vec<u8>, Vec<u8>),
-    /// Allows one of these to come within a moment, and nothing else.
+    /// Waits for 300 ms. No message need come, and one that comes must be one of these.
     Perhaps(Vec<Expect>),
     /// Checks that the last reply came in several messages, each of which told how many bytes would follow
     /// it. In the working group's version 2 only.

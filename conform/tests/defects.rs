@@ -122,7 +122,7 @@ fn each_defect_is_found_by_a_case_of_its_section() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Those of version 2 of 2016 and its extensions, in a server that has all of them.
+/// Defects of version 2 of 2016, in front of a server with all its extensions.
 #[test]
 fn each_defect_of_the_version_of_2016_is_found_by_a_case_of_its_section() {
     use defective_two::Defect;

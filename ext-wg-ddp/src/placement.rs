@@ -84,8 +84,8 @@ pub struct Placement {
     /// Whether the peer has refused properties of this end. It then numbers targets by a Maximum Send Size
     /// that this end does not know, so that nothing can be placed.
     pub(crate) properties_refused: bool,
-    /// Whether this end has refused properties of the peer. It may number targets otherwise than the peer
-    /// then, so that items would be found in the wrong places.
+    /// Whether this end has refused properties of the peer. The ends may then disagree on the peer's Maximum Send
+    /// Size, and so on how targets are numbered.
     peer_refused: bool,
     /// Whether the peer has refused a header type of calls, although it announced that it takes
     /// them. It is not sent again (version-two-07, section 7.1.3).

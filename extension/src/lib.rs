@@ -257,8 +257,8 @@ pub trait Extension: Any + fmt::Debug + Send {
         let _ = out;
     }
 
-    /// Called when this end refused a message with properties of the peer, before the peer had announced all of
-    /// them. None of that message are applied; those of other messages may be.
+    /// Called when this end answers a message of the peer's property exchange with an error. No property of that
+    /// message takes effect; properties in other messages of the exchange stay in effect.
     fn peer_properties_refused(&mut self, out: &mut Outbox<'_>) {
         let _ = out;
     }

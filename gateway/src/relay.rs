@@ -93,7 +93,7 @@ pub struct RelayStats {
     pub backward_calls: u64,
     /// Replies to servers that were passed on.
     pub backward_replies: u64,
-    /// Calls of clients for whose replies there was no memory at once. Those that waited behind them are not counted.
+    /// Calls of clients that waited because there was no memory for the reply. Calls queued behind one are not counted.
     pub waited: u64,
     /// Transmissions that were held back because their XID was in use.
     pub repeated: u64,

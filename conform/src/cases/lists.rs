@@ -114,9 +114,8 @@ impl Rows<'_> {
         case(section, number, sends, NOT_DECODED, on(steps))
     }
 
-    /// Returns a case with a Read list of which no RPC message can be made. No section names an error for that: the
-    /// list cannot be right (ERR_CHUNK), or chunks do not fit the payload, which section 4.5.2 has as a reason for
-    /// GARBAGE_ARGS.
+    /// Returns a case with a Read list that can be parsed, and fits no RPC message: ERR_CHUNK and GARBAGE_ARGS are both
+    /// accepted, as no section names the error.
     fn unfit(
         &self,
         section: &'static str,

@@ -85,10 +85,11 @@ pub(super) struct MessageFlow {
     least: u32,
     /// The calls of this end that are outstanding.
     own: CountedCalls,
-    /// The number of those whose last message has not been queued or sent yet.
+    /// The number of calls in `own` whose last message has not been queued or sent yet.
     unqueued_calls: u32,
-    /// The number of those in `blocked`, by their last messages. The peer gets no credits for replies to them before
-    /// it has them: it might use these for more calls, and then not be able to reply.
+    /// The number of calls in `own` whose last message waits in `blocked`. The credits for their replies are not
+    /// advertised yet: a client that has not seen a call might spend its credit on a call of its own, and then could
+    /// not reply.
     blocked_calls: u32,
     /// Sends reserved for calls of this end that are planned and not sent yet.
     reserved: u32,
@@ -275,11 +276,10 @@ impl MessageFlow {
         self.own.now = self.own.now.saturating_sub(1);
     }
 
-    /// Returns the number of replies to calls of this end that are not part of the capacity. Each
-    /// raises the number of messages that this end advertises, however many calls of the peer are in
-    /// progress here: a peer that keeps one credit for each of these calls can always reply. A peer that uses
-    /// them for calls of its own gets others, until [`MessageFlow::capacity`] is used up. The credits of a
-    /// client cover the replies to its calls from the start, those of a server while it makes calls.
+    /// Returns the number of credits for replies that are advertised beyond the field `capacity`: at a server, one for
+    /// each callback in progress; at a client none, because its capacity includes them. They are advertised however
+    /// many calls of the peer are in progress. A peer that spends them on calls gets new ones, until
+    /// [`MessageFlow::capacity`] is reached.
     fn replies_beyond_capacity(&self) -> u32 {
         match self.side {
             Side::Client => 0,

@@ -7,7 +7,7 @@
 //! the responder reads it. A responder answers in order. So if `n` messages of the first attempt
 //! were sent, the next `n - 1` errors are about them.
 //!
-//! If all these messages have types of an extension, the responder may as well know the types, and answer
+//! If all these messages have types of an extension, the responder may also know the types, and answer
 //! the whole call with one error. Errors with another code are then about the new call.
 
 use crate::dialect::PeerError;

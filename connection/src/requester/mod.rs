@@ -340,8 +340,8 @@ impl Requester {
         self.calls.len() + self.pending.len()
     }
 
-    /// Returns whether memory of a call is registered, or has not been reclaimed: the responder may access it, or a reply
-    /// that has arrived is not reported yet.
+    /// Returns whether a call has memory that is registered, or is being registered or invalidated. The responder may
+    /// still access it, so that an RDMA Write or Read could fail if the connection ended now.
     pub(crate) fn has_registered_memory(&self) -> bool {
         let mut registrations = self.calls.iter().flat_map(|(_, call)| &call.registrations);
         registrations.any(|registration| !registration.is_ended())

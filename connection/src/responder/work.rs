@@ -17,7 +17,7 @@ impl Responder {
     /// Returns whether there is memory for the reply to one more call. The bytes of fetched chunks do
     /// not count against the guaranteed memory, so a connection that is fetching can still execute
     /// short calls. A connection that holds nothing but fetched chunks and waiting calls may always execute one
-    /// call. What waiting calls hold does not hold up this connection, as it is released when they are executed.
+    /// call. Memory of waiting calls is left out, because executing them releases it.
     pub(super) fn may_deliver(&self, shared: &Shared) -> bool {
         let Some(account) = shared.config.pool.account() else {
             return true;
@@ -33,8 +33,8 @@ impl Responder {
     /// Keeps a call until there is memory for its chunks, or for its reply if it has none.
     ///
     /// A call that came in several messages is charged to the connection meanwhile, so that other connections get less:
-    /// it can have any length. A call in a single message stays in its receive, and the credits bound the number of
-    /// those.
+    /// it can have any length. A call in a single message is bounded by its receive or the copy of that, and the number
+    /// of those by the credits.
     #[cold]
     pub(super) fn wait_for_memory(&mut self, shared: &Shared, key: usize) {
         let call = &mut self.calls[key];

@@ -19,7 +19,7 @@ use crate::wire::v2::{
 pub(super) const FIRST_TOLD: &str = "rpcrdma2-01/xcharext-4.1/1";
 /// The XID of this client's characteristics.
 const INIT: u32 = 0x0f00_0001;
-/// The words of characteristics of which none is told.
+/// The information of a ROPT_INITXCH that tells no characteristic.
 const NOTHING: [u32; 2] = [0, 0];
 
 /// Creates a case of level MUST on a connection on which both ends have told their characteristics, this client those

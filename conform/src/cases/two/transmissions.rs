@@ -53,14 +53,14 @@ pub(super) fn cases(ground: &Ground) -> Vec<Case> {
     .concat()
 }
 
-/// What calls in one transmission need.
+/// Characteristics that calls in one transmission need.
 const ONE: Needed = Needed {
     operations: XREQ,
     request: 1,
     response: 1,
 };
 
-/// What calls in two transmissions need.
+/// Characteristics that calls in two transmissions need.
 const TWO: Needed = Needed {
     operations: XREQ | XCONT,
     request: 2,

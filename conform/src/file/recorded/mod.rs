@@ -49,7 +49,7 @@ pub struct Recorded {
 pub struct Left {
     /// Exchanges like one that is a case already.
     pub alike: u64,
-    /// Exchanges like none of these, because there are [`MOST_CASES`] already.
+    /// Exchanges of further kinds, which are left out because there are [`MOST_CASES`] cases.
     pub beyond: u64,
     /// Messages of no exchange that a case can have: without a reply, from server to client, whose RPC message is in
     /// memory, with credentials that another client cannot have, or longer than a file of cases may be.

@@ -19,7 +19,7 @@ use crate::wire::v1::{self, Header};
 
 /// The longest wait for something that a server does at once.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A wait in vain, of which a step has eight.
+/// The longest wait for something that never comes; a step takes up to eight times as long.
 const SHORT: Duration = Duration::from_millis(500);
 /// Lines that send a call, in version-two-07.
 const CALL: &str = "--> RDMA2_CALL_INLINE\nrpc = call NFS 3 NULL\n";
