@@ -6,8 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nfs_binding::client::{Follow, NfsError, NfsUrl};
 use nfs_binding::proto::{FileHandle, SetAttributes};
 use nfs_copy::CopyOptions;
-use rpcrdma_conform::case::Ground;
-use rpcrdma_conform::judge::{Selection, judge};
+use rpcrdma_conform::case::{Case, Ground};
+use rpcrdma_conform::client;
+use rpcrdma_conform::judge::judge;
+use rpcrdma_conform::read_only;
 use rpcrdma_conform::report::{Entry, Report};
 use rpcrdma_conform::run::Server;
 use rpcrdma_conform::watch::Watcher;
@@ -20,22 +22,19 @@ use rpcrdma_setup::{Context, Failure};
 use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
-use crate::conform_report::{check_timeout, nothing_selected, summary, untestable, written};
+use crate::conform_report::{about, check_timeout, not_tested, summary, written};
+use crate::conform_selection::{Address, Chosen};
 use crate::interrupt::Interruptible;
 use crate::output;
-use crate::{conform_cases, conform_listen};
+use crate::{conform_cases, conform_listen, conform_loopback, conform_read_only};
 
 /// Judges a server.
 ///
 /// # Errors
 /// The server deviates, or cannot be tested.
 pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> {
-    let selection = Selection {
-        only: args.only.clone(),
-        hostile: args.hostile,
-    };
     if let Some(address) = args.listen {
-        return conform_listen::run(args, address, &selection);
+        return conform_listen::run(args, address);
     }
     if !args.xdr.is_empty() && args.cases.is_empty() && args.from.is_none() {
         let text = "--xdr: its names are for --cases or --from; give one of these";
@@ -44,17 +43,16 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
     if let Some(capture) = &args.from {
         return conform_cases::from(args, capture);
     }
-    let known = conform_cases::all(args, &Ground::without_files(1))?;
-    let mut selected = known.iter().filter(|case| selection.has(case)).count();
+    let cases = conform_cases::all(args, &Ground::without_files(1))?;
     let lists_clients = args.list && args.cases.is_empty();
+    let mut addresses: Vec<Address> = cases.iter().map(Address::from).collect();
     if lists_clients {
-        selected += conform_listen::selected(&selection).count();
+        addresses.extend(client::cases::all().iter().map(Address::of_client));
     }
-    if selected == 0 {
-        return Err(nothing_selected(args));
-    }
+    let chosen = Chosen::new(args, &addresses)?;
     let Some(url) = args.url.as_ref().filter(|_| !args.list) else {
-        for case in known.iter().filter(|case| selection.has(case)) {
+        let selection = &chosen.selection;
+        for case in cases.iter().filter(|case| selection.has(case)) {
             let (address, level) = (case.address(), case.level);
             output::line(format_args!(
                 "{address} {level}: {}: {}",
@@ -62,17 +60,22 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
             ))?;
         }
         return match lists_clients {
-            true => conform_listen::list(&selection),
+            true => conform_listen::list(selection),
             false => Ok(()),
         };
     };
     check_timeout(args)?;
-    let url: NfsUrl = url.parse().map_err(Failure::work).map_err(untestable)?;
+    let about = about(args, url);
     let interruptible = Interruptible::new()?;
-    let (report, removed) =
-        judged(args, catalog, &selection, &url, &interruptible).map_err(untestable)?;
+    let judged = judged(args, catalog, &chosen, url, &interruptible);
+    let (mut report, removed) = match judged {
+        Ok(judged) => judged,
+        Err(failure) => return Err(not_tested(args, about, failure)),
+    };
+    chosen.complete(&mut report, args.strict);
+    report.about = Some(about);
     written(args, &report)?;
-    summary(args, &url, &report)?;
+    summary(args, url, &report)?;
     if interruptible.interrupt().is_set() {
         return Err(interruptible.failure(url));
     }
@@ -83,42 +86,46 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
     }
 }
 
-/// Performs the cases in a folder of their own. Also returns whether the folder was removed.
+/// Performs the cases in a folder of their own, or, where nothing may be written, in the one of the URL. Also returns
+/// whether the folder of their own was removed.
 fn judged(
     args: &ConformArgs,
     catalog: &Catalog,
-    selection: &Selection,
-    url: &NfsUrl,
+    chosen: &Chosen,
+    url: &str,
     interruptible: &Interruptible,
 ) -> Result<(Report, Result<(), Failure>), Failure> {
+    let url: NfsUrl = url.parse().map_err(Failure::work)?;
+    let url = &url;
     let access = args.mount.access(catalog)?;
     if access.mount.proto != Proto::Rdma || access.device.name != DeviceName::Iwarp {
         let text =
             "conform needs proto=rdma and device=iwarp: it sends messages that no driver would";
         return Err(Failure::usage(text));
     }
+    if args.loopback {
+        conform_loopback::check_server(&url.server, &access.mount)?;
+    }
     let port = access.mount.nfs_port(url.port);
     let address = address(&url.server, port)?;
     let mounted = access.mount(url)?;
     let capture = capture::open(&args.capture, Clock::Real)?;
-    let folder = Folder::create(&mounted).context(url)?;
     let user = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
     );
-    let handle = |handle: FileHandle| handle.as_bytes().to_vec();
-    let ground = Ground::new(
-        handle(folder.folder),
-        handle(folder.file),
-        user,
-        first_xid(),
-    );
-    let cases = match conform_cases::all(args, &ground) {
-        Ok(cases) => cases,
-        Err(error) => {
-            // The first error is the one to report.
-            drop(folder.remove(&mounted));
-            return Err(error);
+    let mut selection = chosen.selection.clone();
+    let (cases, folder) = match args.read_only {
+        true => {
+            let objects = conform_read_only::objects(&mounted, user, first_xid()).context(url)?;
+            let make = |ground: &Ground| conform_cases::all(args, ground);
+            let (cases, unfit) = read_only::cases(&objects, make)?;
+            selection.unfit = unfit;
+            (cases, None)
+        }
+        false => {
+            let (cases, folder) = in_own_folder(args, &mounted, user, url)?;
+            (cases, Some(folder))
         }
     };
     let watcher = capture.map(|it| Watcher::new(Box::new(CaptureOfCases::new(it))));
@@ -131,14 +138,39 @@ fn judged(
     let interrupt = interruptible.interrupt();
     let mut each = |entry: &Entry| {
         if !output::is_quiet() {
-            shown = output::line(entry);
+            shown = output::line(chosen.marked(entry));
         }
         shown.is_ok() && !interrupt.is_set()
     };
-    let report = judge(&cases, selection, &server, &mut each);
-    let removed = folder.remove(&mounted);
+    let report = judge(&cases, &selection, &server, &mut each);
+    let removed = folder.map_or(Ok(()), |folder| folder.remove(&mounted));
     shown?;
     Ok((report, removed))
+}
+
+/// Makes a folder, and the cases for it.
+fn in_own_folder(
+    args: &ConformArgs,
+    mounted: &Mounted,
+    user: (u32, u32),
+    url: &NfsUrl,
+) -> Result<(Vec<Case>, Folder), Failure> {
+    let folder = Folder::create(mounted).context(url)?;
+    let handle = |handle: FileHandle| handle.as_bytes().to_vec();
+    let ground = Ground::new(
+        handle(folder.folder),
+        handle(folder.file),
+        user,
+        first_xid(),
+    );
+    match conform_cases::all(args, &ground) {
+        Ok(cases) => Ok((cases, folder)),
+        Err(error) => {
+            // The first error is the one to report.
+            drop(folder.remove(mounted));
+            Err(error)
+        }
+    }
 }
 
 /// Returns the address of the server: the only one that cases connect to.

@@ -7,7 +7,7 @@ use rpcrdma_conform::client::cases;
 use rpcrdma_conform::client::judge::judge;
 use rpcrdma_conform::client::performance::Judge;
 use rpcrdma_conform::judge::Selection;
-use rpcrdma_conform::report::Entry;
+use rpcrdma_conform::report::{Entry, Report};
 use rpcrdma_conform::watch::Watcher;
 use rpcrdma_setup::{Context, Failure};
 
@@ -15,22 +15,19 @@ use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
 use crate::conform_client::UnderTest;
-use crate::conform_report::{check_timeout, nothing_selected, summary, untestable, written};
+use crate::conform_loopback;
+use crate::conform_report::{about, check_timeout, not_tested, summary, written};
+use crate::conform_selection::{Address, Chosen};
 use crate::interrupt::Interruptible;
 use crate::output;
 
-/// Returns the cases of a selection.
-pub(crate) fn selected(selection: &Selection) -> impl Iterator<Item = Case> {
-    let cases = cases::all().into_iter();
-    cases.filter(|case| selection.names(&case.address(), case.dialect.group()))
-}
-
-/// Prints the cases.
+/// Prints the cases of a selection.
 ///
 /// # Errors
 /// Standard output.
 pub(crate) fn list(selection: &Selection) -> Result<(), Failure> {
-    for case in selected(selection) {
+    let is_selected = |case: &Case| selection.names(&case.address(), case.dialect.group());
+    for case in cases::all().into_iter().filter(is_selected) {
         output::line(format_args!(
             "{} {}: {} ({}): {}",
             case.address(),
@@ -47,28 +44,56 @@ pub(crate) fn list(selection: &Selection) -> Result<(), Failure> {
 ///
 /// # Errors
 /// The client deviates, or cannot be tested.
-pub(crate) fn run(
-    args: &ConformArgs,
-    address: SocketAddr,
-    selection: &Selection,
-) -> Result<(), Failure> {
-    if selected(selection).next().is_none() {
-        return Err(nothing_selected(args));
-    }
+pub(crate) fn run(args: &ConformArgs, address: SocketAddr) -> Result<(), Failure> {
+    let addresses: Vec<Address> = cases::all().iter().map(Address::of_client).collect();
+    let chosen = Chosen::new(args, &addresses)?;
     if args.list {
-        return list(selection);
+        return list(&chosen.selection);
     }
     check_timeout(args)?;
-    let listener = TcpListener::bind(address)
-        .context(address)
-        .map_err(untestable)?;
-    let mount = TcpListener::bind((address.ip(), 0)).context(address.ip());
-    let mount = mount.map_err(untestable)?;
-    let address = listener.local_addr().context(address).map_err(untestable)?;
+    let mut about = about(args, format_args!("client at {address}"));
     let interruptible = Interruptible::new()?;
+    let judged = judged(args, address, &chosen, &interruptible);
+    let (mut report, address) = match judged {
+        Ok(judged) => judged,
+        Err(failure) => return Err(not_tested(args, about, failure)),
+    };
+    about.target = format!("client at {address}");
+    chosen.complete(&mut report, args.strict);
+    let is_interrupted = interruptible.interrupt().is_set();
+    if is_interrupted {
+        // Nor has it failed to connect.
+        report.untestable = None;
+        report.lost = Some("interrupted before the last case".into());
+    }
+    report.about = Some(about);
+    written(args, &report)?;
+    summary(args, &format_args!("client at {address}"), &report)?;
+    if is_interrupted {
+        return Err(interruptible.failure(address));
+    }
+    match report.status(args.strict) {
+        0 => Ok(()),
+        status => Err(Failure::Told(status)),
+    }
+}
+
+/// Performs the cases. Also returns the address that the client connects to.
+fn judged(
+    args: &ConformArgs,
+    address: SocketAddr,
+    chosen: &Chosen,
+    interruptible: &Interruptible,
+) -> Result<(Report, SocketAddr), Failure> {
+    if args.loopback {
+        conform_loopback::check_listener(address)?;
+    }
+    let listener = TcpListener::bind(address).context(address)?;
+    let mount = TcpListener::bind((address.ip(), 0)).context(address.ip())?;
+    let address = listener.local_addr().context(address)?;
     let mut client = UnderTest::new(args, address, &mount, interruptible.interrupt())?;
     output::note(format_args!("listening on {address}"));
-    let capture = capture::open(&args.capture, Clock::Real).map_err(untestable)?;
+    let capture = capture::open(&args.capture, Clock::Real)?;
     let the_judge = Judge {
         listener: &listener,
         mount: Some(&mount),
@@ -81,26 +106,13 @@ pub(crate) fn run(
         // The client of an operation that was interrupted has not failed by itself.
         let goes_on = !interrupt.is_set();
         if goes_on && !output::is_quiet() {
-            shown = output::line(entry);
+            shown = output::line(chosen.marked(entry));
         }
         shown.is_ok() && goes_on
     };
+    let selection = &chosen.selection;
     let report = judge(&cases::all(), selection, &the_judge, &mut client, &mut each);
-    let mut report = report.context(address).map_err(untestable)?;
+    let report = report.context(address)?;
     shown?;
-    let is_interrupted = interruptible.interrupt().is_set();
-    if is_interrupted {
-        // Nor has it failed to connect.
-        report.untestable = None;
-        report.lost = Some("interrupted before the last case".into());
-    }
-    written(args, &report)?;
-    summary(args, &format_args!("client at {address}"), &report)?;
-    if is_interrupted {
-        return Err(interruptible.failure(address));
-    }
-    match report.status(args.strict) {
-        0 => Ok(()),
-        status => Err(Failure::Told(status)),
-    }
+    Ok((report, address))
 }

@@ -246,6 +246,9 @@ pub struct Ground {
     pub file: Vec<u8>,
     /// The user and the group that calls are made as.
     pub user: (u32, u32),
+    /// The first bytes of the file, if it may only be read. Cases that read compare with these. Otherwise, it is
+    /// empty, and cases write first.
+    pub held: Vec<u8>,
     xid: Cell<u32>,
     /// Whether every call has an XID of its own.
     counts: bool,
@@ -259,6 +262,7 @@ impl Ground {
             folder,
             file,
             user,
+            held: Vec::new(),
             xid: Cell::new(xid),
             counts: true,
         }

@@ -1,6 +1,6 @@
 //! Performance of many cases, one after the other.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use crate::case::Case;
@@ -9,13 +9,17 @@ use crate::report::{Entry, Report, Verdict};
 use crate::run::{Failed, Server, alive, perform, speaks};
 use crate::watch::Watcher;
 
-/// Selection of cases, and what counts.
+/// Selection of cases.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Prefixes of addresses. If there are none, all cases are selected.
     pub only: Vec<String>,
+    /// Prefixes of addresses of cases that are left out.
+    pub skip: Vec<String>,
     /// Whether cases that could exhaust a server are selected.
     pub hostile: bool,
+    /// Why some cases cannot be performed here, by their addresses. They are not applicable.
+    pub unfit: HashMap<String, String>,
 }
 
 impl Selection {
@@ -28,9 +32,30 @@ impl Selection {
     /// Returns whether an address is selected. Reports name all cases of a version by their group.
     #[must_use]
     pub fn names(&self, address: &str, group: &str) -> bool {
-        let names = |it: &str| starts(address, it) || it.trim_end_matches('/') == group;
-        self.only.is_empty() || self.only.iter().any(|it| names(it))
+        self.chooses(address, group) && !self.skips(address, group)
     }
+
+    /// Returns whether an address would be selected if none were left out.
+    fn chooses(&self, address: &str, group: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|it| is_of(address, group, it))
+    }
+
+    /// Returns whether an address is among those that are left out.
+    fn skips(&self, address: &str, group: &str) -> bool {
+        self.skip.iter().any(|it| is_of(address, group, it))
+    }
+
+    /// Returns whether an address would be selected, but is left out.
+    #[must_use]
+    pub fn leaves_out(&self, address: &str, group: &str) -> bool {
+        self.chooses(address, group) && self.skips(address, group)
+    }
+}
+
+/// Returns whether `prefix` names a case: by its address or the beginning of that, or by the group of its version.
+#[must_use]
+pub fn is_of(address: &str, group: &str, prefix: &str) -> bool {
+    starts(address, prefix) || prefix.trim_end_matches('/') == group
 }
 
 /// Returns whether an address is, or is below, the one that `prefix` names.
@@ -43,7 +68,7 @@ fn starts(address: &str, prefix: &str) -> bool {
 /// Judges a server by the selected cases. `each` is called for each case as soon as it has ended; if it
 /// returns false, the rest is not performed, and the report says so. Cases of a version that the server does not
 /// speak are not performed; one entry stands for all of them. That entry is a failure if the server does not say that
-/// it does not speak the version.
+/// it does not speak the version. A case that needs one that is left out is not performed either.
 pub fn judge(
     cases: &[Case],
     selection: &Selection,
@@ -91,26 +116,45 @@ pub fn judge(
             return report;
         }
     }
-    let mut failed: HashSet<String> = HashSet::new();
+    // Cases without which others are not tested, and why.
+    let mut failed: HashMap<String, &str> = HashMap::new();
     // Bases that are not selected are performed silently where a selected case depends on them.
     let mut bases: HashMap<&str, Option<&str>> = HashMap::new();
     for case in selected {
         let address = case.address();
+        if let Some(why) = selection.unfit.get(&address) {
+            let verdict = Verdict::NotApplicable(why.clone());
+            let entry = Entry::new(case, verdict, 0.0, Vec::new());
+            let goes_on = each(&entry);
+            report.entries.push(entry);
+            if !goes_on {
+                break;
+            }
+            continue;
+        }
         if let Some(base) = case.needs.as_deref() {
-            let wrong = match failed.contains(base) {
-                true => Some("failed"),
-                false if report.entries.iter().any(|it| it.address == base) => None,
-                false => *bases.entry(base).or_insert_with(|| {
-                    let base = cases.iter().find(|it| it.address() == base);
-                    match base.map(|it| perform(it, server).result) {
-                        Some(Ok(())) => None,
-                        Some(Err(_)) => Some("failed"),
-                        None => Some("is the address of no case"),
+            let wrong = match failed.get(base) {
+                Some(wrong) => Some(*wrong),
+                None if report.entries.iter().any(|it| it.address == base) => None,
+                None => *bases.entry(base).or_insert_with(|| {
+                    let Some(case) = cases.iter().find(|it| it.address() == base) else {
+                        return Some("is the address of no case");
+                    };
+                    if selection.skips(base, case.dialect.group()) {
+                        return Some("was left out");
+                    }
+                    // Nothing is known of a case that cannot be performed here.
+                    if selection.unfit.contains_key(base) {
+                        return None;
+                    }
+                    match perform(case, server).result {
+                        Ok(()) => None,
+                        Err(_) => Some("failed"),
                     }
                 }),
             };
             if let Some(wrong) = wrong {
-                failed.insert(address);
+                failed.insert(address, "was not tested");
                 let verdict = Verdict::NotTested(format!("{base} {wrong}"));
                 let entry = Entry::new(case, verdict, 0.0, Vec::new());
                 let goes_on = each(&entry);
@@ -139,7 +183,7 @@ pub fn judge(
         let goes_on = each(&entry);
         report.entries.push(entry);
         if is_bad {
-            failed.insert(address.clone());
+            failed.insert(address.clone(), "failed");
         }
         let is_there = || match answered.contains(&case.dialect) {
             true => alive(server, case.dialect),
@@ -172,5 +216,31 @@ mod tests {
         assert!(starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/12"));
         assert!(!starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/1"));
         assert!(!starts("rfc8166/4.5.2/12", "rfc81"));
+    }
+
+    #[test]
+    fn a_case_that_is_left_out_is_not_selected() {
+        let selection = Selection {
+            only: vec!["rfc8166".into()],
+            skip: vec!["rfc8166/4.5".into()],
+            ..Selection::default()
+        };
+        let of = |address| {
+            let group = Dialect::One.group();
+            (
+                selection.names(address, group),
+                selection.leaves_out(address, group),
+            )
+        };
+        assert_eq!(of("rfc8166/4.2.1/1"), (true, false));
+        assert_eq!(of("rfc8166/4.5.2/1"), (false, true));
+        // It would not be selected without the other option either.
+        assert_eq!(of("rfc8267/4/1"), (false, false));
+        let all = Selection {
+            skip: vec!["rpcrdma1".into()],
+            ..Selection::default()
+        };
+        assert!(!all.names("rfc8166/4.2.1/1", Dialect::One.group()));
+        assert!(all.names("rpcrdma2-07/6.1/1", Dialect::Wg.group()));
     }
 }

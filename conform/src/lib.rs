@@ -25,7 +25,7 @@
 //! // These cases use no file. For others, make a folder and a file, and give their handles to `Ground::new`.
 //! let selection = Selection {
 //!     only: vec!["rfc8166/4.5.1".into()],
-//!     hostile: false,
+//!     ..Selection::default()
 //! };
 //! let cases = cases::all(&Ground::without_files(1));
 //! let report = judge(&cases, &selection, &server, &mut |entry| {
@@ -37,10 +37,13 @@
 //! ```
 //!
 //! No case connects to any address but the one in its [`case::Ground`]. The cases of [`cases`] call only NFSv3
-//! procedures, only on the file and the folder that the ground names; those of files call what they say.
+//! procedures, only on the file and the folder that the ground names; those of files call what they say. If nothing may
+//! be written, [`read_only`] finds the cases that can be performed. Deviations that are known already ([`known`]) do not
+//! count.
 
 #![forbid(unsafe_code)]
 
+pub mod about;
 pub mod case;
 pub mod cases;
 pub mod characteristics;
@@ -52,11 +55,13 @@ pub mod expect;
 pub mod fields;
 pub mod file;
 pub mod judge;
+pub mod known;
 mod memory;
 pub mod operation;
 pub mod pattern;
 pub mod peer;
 mod private_data;
+pub mod read_only;
 pub mod report;
 pub mod run;
 pub mod stream;

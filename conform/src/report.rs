@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::about::About;
 use crate::case::{Case, Level};
 use crate::dialect::Dialect;
+use crate::known::{Compared, Known};
 
 /// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -14,6 +16,8 @@ pub enum Verdict {
     Passed,
     /// Something else came, or nothing.
     Failed(String),
+    /// A deviation that somebody knows already.
+    Known(String),
     /// The case says nothing about this server.
     NotApplicable(String),
     /// A simpler case of the same rule failed.
@@ -79,6 +83,16 @@ impl Entry {
         }
     }
 
+    /// Marks a deviation if it is one of these.
+    pub fn mark(&mut self, known: &Known) {
+        if let Verdict::Failed(what) = &mut self.verdict
+            && known.has(&self.address)
+        {
+            let what = std::mem::take(what);
+            self.verdict = Verdict::Known(what);
+        }
+    }
+
     /// Returns the packets of a failed case, in words.
     fn packets(&self) -> Option<String> {
         let [first, last] = self.packets?;
@@ -90,7 +104,10 @@ impl Entry {
     pub fn why(&self) -> &str {
         match &self.verdict {
             Verdict::Passed => "",
-            Verdict::Failed(why) | Verdict::NotApplicable(why) | Verdict::NotTested(why) => why,
+            Verdict::Failed(why)
+            | Verdict::Known(why)
+            | Verdict::NotApplicable(why)
+            | Verdict::NotTested(why) => why,
         }
     }
 }
@@ -103,6 +120,7 @@ impl std::fmt::Display for Entry {
             Verdict::Passed => write!(f, "ok      {address} {level}: {sends}: {expects}"),
             Verdict::NotApplicable(why) => write!(f, "n/a     {address} {level}: {sends}: {why}"),
             Verdict::NotTested(why) => write!(f, "skipped {address} {level}: {sends}: {why}"),
+            Verdict::Known(what) => write!(f, "known   {address} {level}: {sends}: {what}"),
             Verdict::Failed(what) => {
                 let section = &self.section;
                 write!(
@@ -121,12 +139,20 @@ impl std::fmt::Display for Entry {
 /// The results of all cases.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Report {
+    /// The circumstances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// The cases, in the order in which they were performed.
     pub entries: Vec<Entry>,
     /// Why no case could be performed.
     pub untestable: Option<String>,
     /// After which case the server was gone, or that somebody stopped. The cases after that are missing.
     pub lost: Option<String>,
+    /// The number of cases that were left out by their addresses.
+    pub left_out: usize,
+    /// The comparison with known deviations, if there are any to compare with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<Compared>,
 }
 
 /// Numbers of cases by their results.
@@ -138,6 +164,8 @@ pub struct Tally {
     pub deviations: usize,
     /// Deviations from a SHOULD, which do not count.
     pub remarks: usize,
+    /// Deviations that are known already.
+    pub known: usize,
     /// Not applicable.
     pub not_applicable: usize,
     /// Not tested.
@@ -154,6 +182,7 @@ impl Report {
                 Verdict::Passed => &mut tally.passed,
                 Verdict::Failed(_) if counts(entry.level, strict) => &mut tally.deviations,
                 Verdict::Failed(_) => &mut tally.remarks,
+                Verdict::Known(_) => &mut tally.known,
                 Verdict::NotApplicable(_) => &mut tally.not_applicable,
                 Verdict::NotTested(_) => &mut tally.not_tested,
             } += 1;
@@ -161,13 +190,48 @@ impl Report {
         tally
     }
 
-    /// Returns the exit status: 0 if nothing deviates, 1 if something does, 2 if nothing could be tested.
+    /// Compares the deviations with known ones, and marks those that are known.
+    pub fn compare(&mut self, known: &Known, strict: bool) {
+        for entry in &mut self.entries {
+            entry.mark(known);
+        }
+        let is_new =
+            |it: &&Entry| matches!(it.verdict, Verdict::Failed(_)) && counts(it.level, strict);
+        let new = self.entries.iter().filter(is_new);
+        let mut compared = Compared {
+            new: new.map(|it| it.address.clone()).collect(),
+            ..Compared::default()
+        };
+        for address in known.addresses() {
+            let entry = self.entries.iter().find(|it| it.address == address);
+            match entry.map(|it| &it.verdict) {
+                Some(Verdict::Failed(_) | Verdict::Known(_)) => {}
+                Some(Verdict::Passed) => compared.passed.push(address.to_owned()),
+                Some(Verdict::NotApplicable(_) | Verdict::NotTested(_)) | None => {
+                    compared.not_performed.push(address.to_owned());
+                }
+            }
+        }
+        self.known = Some(compared);
+    }
+
+    /// Returns whether the case of a known deviation has passed.
+    fn is_known_no_more(&self, address: &str) -> bool {
+        let known = self.known.as_ref();
+        known.is_some_and(|it| it.passed.iter().any(|it| it == address))
+    }
+
+    /// Returns the exit status: 0 if nothing deviates, 1 if something does, 2 if nothing could be tested. Known
+    /// deviations do not count, unless one of them has passed: that is 1, too.
     #[must_use]
     pub fn status(&self, strict: bool) -> u8 {
         let tally = self.tally(strict);
+        let performed = tally.passed + tally.remarks + tally.known;
+        let has_passed = |it: &Compared| !it.passed.is_empty();
         match () {
             () if tally.deviations > 0 || self.lost.is_some() => 1,
-            () if self.untestable.is_some() || tally.passed + tally.remarks == 0 => 2,
+            () if self.known.as_ref().is_some_and(has_passed) => 1,
+            () if self.untestable.is_some() || performed == 0 => 2,
             () => 0,
         }
     }
@@ -179,12 +243,18 @@ impl Report {
         let gone = self.untestable.iter().chain(&self.lost);
         let errors = gone.clone().count();
         let tests = self.entries.len() + errors;
-        let skipped = tally.not_applicable + tally.not_tested + tally.remarks;
+        let skipped = tally.not_applicable + tally.not_tested + tally.remarks + tally.known;
+        let known_no_more = self.known.as_ref().map_or(0, |it| it.passed.len());
+        // The attribute has no time zone.
+        let date = self.about.iter().map(|it| it.date.trim_end_matches('Z'));
+        let timestamp = date.map(|it| format!(" timestamp=\"{}\"", escaped(it)));
         let mut out = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"rpcrdma conform\" tests=\"{tests}\" \
-             failures=\"{}\" errors=\"{errors}\" skipped=\"{skipped}\">\n",
-            tally.deviations
+             failures=\"{}\" errors=\"{errors}\" skipped=\"{skipped}\"{}>\n",
+            tally.deviations + known_no_more,
+            timestamp.collect::<String>()
         );
+        out.push_str(&self.properties());
         for entry in &self.entries {
             let (group, _) = entry
                 .address
@@ -192,7 +262,13 @@ impl Report {
                 .unwrap_or((&entry.address, ""));
             let name = format!("{} {}: {}", entry.address, entry.level, entry.sends);
             let inner = match &entry.verdict {
+                Verdict::Passed if self.is_known_no_more(&entry.address) => {
+                    "<failure message=\"a known deviation that passes now\"/>".into()
+                }
                 Verdict::Passed => String::new(),
+                Verdict::Known(what) => {
+                    format!("<skipped message=\"known: {}\"/>", escaped(what))
+                }
                 Verdict::NotApplicable(why) | Verdict::NotTested(why) => {
                     format!("<skipped message=\"{}\"/>", escaped(why))
                 }
@@ -225,6 +301,19 @@ impl Report {
         }
         out.push_str("</testsuite>\n");
         out
+    }
+
+    /// Returns the circumstances in XML.
+    fn properties(&self) -> String {
+        let Some(about) = &self.about else {
+            return String::new();
+        };
+        let one = |(name, value): (&str, String)| {
+            let value = escaped(&value);
+            format!("    <property name=\"{name}\" value=\"{value}\"/>\n")
+        };
+        let all: String = about.properties().into_iter().map(one).collect();
+        format!("  <properties>\n{all}  </properties>\n")
     }
 }
 
@@ -297,6 +386,97 @@ mod tests {
         gone.lost = Some("gone".into());
         assert_eq!(gone.status(false), 1);
         assert!(gone.junit(false).contains("errors=\"1\""));
+    }
+
+    #[test]
+    fn known_deviations_do_not_count_until_one_passes() {
+        let other = |verdict| Entry {
+            address: "rfc8166/4.5/2".into(),
+            ..entry(Level::Must, verdict)
+        };
+        let failed = || Verdict::Failed("silence".into());
+        let compared = |entries, known: &str| {
+            let mut report = report(entries);
+            report.compare(&Known::parse(known).unwrap(), false);
+            report
+        };
+        let both = "rfc8166/4.5/1\nrfc8166/4.5/2\nrfc8166/4.5/3";
+        let fails = || vec![entry(Level::Must, failed()), other(failed())];
+        let known = compared(fails(), both);
+        assert_eq!(known.status(false), 0);
+        assert_eq!(known.tally(false).known, 2);
+        let at_all = known.known.as_ref().unwrap();
+        assert_eq!(at_all.not_performed, ["rfc8166/4.5/3"]);
+        assert!(
+            known.entries[0]
+                .to_string()
+                .starts_with("known   rfc8166/4.5/1 ")
+        );
+        let xml = known.junit(false);
+        assert!(
+            xml.contains("failures=\"0\" errors=\"0\" skipped=\"2\""),
+            "{xml}"
+        );
+        assert!(
+            xml.contains("<skipped message=\"known: silence\"/>"),
+            "{xml}"
+        );
+
+        let new = compared(fails(), "rfc8166/4.5/2");
+        assert_eq!(new.status(false), 1);
+        assert_eq!(new.known.unwrap().new, ["rfc8166/4.5/1"]);
+
+        let mended = vec![entry(Level::Must, failed()), other(Verdict::Passed)];
+        let mended = compared(mended, both);
+        assert_eq!(mended.status(false), 1);
+        let xml = mended.junit(false);
+        assert!(
+            xml.contains("failures=\"1\" errors=\"0\" skipped=\"1\""),
+            "{xml}"
+        );
+        assert_eq!(mended.known.unwrap().passed, ["rfc8166/4.5/2"]);
+    }
+
+    #[test]
+    fn a_known_deviation_from_a_should_is_known_although_it_does_not_count() {
+        let should = |verdict| report(vec![entry(Level::Should, verdict)]);
+        let known = Known::parse("rfc8166/4.5/1").unwrap();
+        let mut fails = should(Verdict::Failed("silence".into()));
+        fails.compare(&known, false);
+        assert_eq!((fails.status(false), fails.tally(false).known), (0, 1));
+        let mut passes = should(Verdict::Passed);
+        passes.compare(&known, false);
+        assert_eq!(passes.status(false), 1);
+        // One that nobody knows is none of the deviations that count.
+        let mut unknown = should(Verdict::Failed("silence".into()));
+        unknown.compare(&Known::default(), false);
+        assert_eq!(unknown.status(false), 0);
+        assert!(unknown.known.unwrap().new.is_empty());
+    }
+
+    #[test]
+    fn xml_says_what_was_judged_and_how() {
+        let report = Report {
+            about: Some(About {
+                version: "1.2.3".into(),
+                target: "nfs://host/a&b".into(),
+                date: "2026-11-30T12:43:15Z".into(),
+                skip: vec!["rfc8166/4.5".into(), "rfc8267".into()],
+                ..About::default()
+            }),
+            untestable: Some("nobody listens".into()),
+            ..Report::default()
+        };
+        let xml = report.junit(false);
+        for part in [
+            "tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" timestamp=\"2026-11-30T12:43:15\">",
+            "<property name=\"target\" value=\"nfs://host/a&amp;b\"/>",
+            "<property name=\"date\" value=\"2026-11-30T12:43:15Z\"/>",
+            "<property name=\"skip\" value=\"rfc8267\"/>",
+            "<error message=\"nobody listens\"/>",
+        ] {
+            assert!(xml.contains(part), "{part}: {xml}");
+        }
     }
 
     #[test]

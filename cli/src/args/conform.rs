@@ -18,8 +18,9 @@ Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (
 robustness), one sentence of what is sent, and one of what must come. It has a connection of its
 own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-07) and the version 2
 of 2016 (rpcrdma2-01) if it speaks these. The export must be writable: a folder is made in it, and
-removed at the end. A case whose rule a simpler one found broken already is skipped. The connection
-options are for the mount that makes the folder; of these, the cases take the server's port alone.
+removed at the end (with --read-only, nothing is written). A case whose rule a simpler one found
+broken already is skipped. The connection options are for the mount that makes the folder; of these,
+the cases take the server's port alone.
 
 Cases can be written without programming, in files (--cases, docs/conform-cases.md), or made of a
 capture (--from), and edited.
@@ -30,11 +31,13 @@ and looks at all that the client sends. --run gives the commands that use the cl
 started once for each combination of version, operation and server behaviour; cases that share these
 share one run. Cases of a version that the client does not speak are not applicable.
 
-Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could not be tested.
+Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could not be tested. With
+--known, 0 if it deviates just where the file says so.
 
   rpcrdma conform nfs://server/export                       all cases
   rpcrdma conform --list --only rfc8166/4.5                 what those of a section send and expect
   rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export
+  rpcrdma conform --known deviations --junit report.xml nfs://localhost/export
   rpcrdma conform --cases mine.case --xdr mine.x nfs://server/export
   rpcrdma conform --from traffic.pcap >traffic.case
   rpcrdma conform --listen 127.0.0.1:0 --run own            this program's client
@@ -45,7 +48,7 @@ pub(crate) struct ConformArgs {
     pub(crate) url: Option<String>,
 
     /// Judge clients that connect to this address (docs/conform-clients.md). Port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["url", "hostile", "options"])]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with_all = ["url", "hostile", "options", "read_only"])]
     pub(crate) listen: Option<SocketAddr>,
 
     /// Command line for an operation of the client under test, run by sh: ping, read, write or list. It can be
@@ -61,7 +64,7 @@ pub(crate) struct ConformArgs {
     pub(crate) run: Vec<Run>,
 
     /// List the cases, and connect to nothing. With --listen, those for clients alone
-    #[arg(long, conflicts_with_all = ["strict", "junit", "json", "capture"])]
+    #[arg(long, conflicts_with_all = ["strict", "known", "junit", "json", "capture"])]
     pub(crate) list: bool,
 
     /// Cases from this file, or from all files NAME.case of this folder, instead of the built-in ones
@@ -83,7 +86,10 @@ pub(crate) struct ConformArgs {
     #[arg(
         long,
         value_name = "CAPTURE",
-        conflicts_with_all = ["url", "listen", "list", "only", "cases", "strict", "hostile", "junit", "json", "capture"]
+        conflicts_with_all = [
+            "url", "listen", "list", "only", "skip", "cases", "strict", "known", "hostile", "read_only", "loopback",
+            "junit", "json", "capture"
+        ]
     )]
     pub(crate) from: Option<PathBuf>,
 
@@ -92,9 +98,19 @@ pub(crate) struct ConformArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) only: Vec<String>,
 
+    /// Leave out cases whose address begins with this, and those that need one of them. It can be given several
+    /// times
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) skip: Vec<String>,
+
     /// Count deviations from a SHOULD as well
     #[arg(long)]
     pub(crate) strict: bool,
+
+    /// File with the addresses of known deviations, one a line; # begins a comment. The exit status is 0 if the
+    /// deviations are just these, and 1 if there is another one, or a known one passes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known: Option<PathBuf>,
 
     /// Longest wait for each message that must come
     #[arg(long, value_name = "TIME", default_value = "5s")]
@@ -103,6 +119,15 @@ pub(crate) struct ConformArgs {
     /// Also perform cases that can exhaust a server
     #[arg(long)]
     pub(crate) hostile: bool,
+
+    /// Write nothing: perform only cases that need no file, or only read the folder of the URL and a file in it.
+    /// Cases of --cases that have handles of their own can write nevertheless
+    #[arg(long)]
+    pub(crate) read_only: bool,
+
+    /// Refuse all addresses but those of the loopback interface, before anything is sent
+    #[arg(long)]
+    pub(crate) loopback: bool,
 
     /// Write the results to this file in the XML of JUnit
     #[arg(long, value_name = "FILE")]

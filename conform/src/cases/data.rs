@@ -1,7 +1,7 @@
 //! Data of NFS replies in chunks (RFC 8166, sections 3.4.6, 3.5.3 and 4.3).
 
 use super::nfs::{self, opaque_words, stored};
-use super::{FIRST_ERR_CHUNK, arguments, content, expect, on};
+use super::{FIRST_ERR_CHUNK, arguments, expect, on};
 use crate::case::{Case, Ground, Level, Step, case, memory};
 use crate::expect::{Expect, Reply, refused, success};
 use crate::wire::rpc;
@@ -30,7 +30,7 @@ pub(super) fn cases(ground: &Ground) -> Vec<Case> {
 
 /// Stores data, reads it by a Write chunk of these segments, and checks what is returned and written.
 fn read_into(ground: &Ground, seed: u32, length: u32, rooms: &[Segment]) -> Vec<Step> {
-    let data = content(seed, length as usize);
+    let data = nfs::data(ground, seed, length as usize);
     let (xid, message) = nfs::read(ground, 0, length, &[rooms], None);
     let mut steps = stored(ground, 0, &data);
     steps.extend(rooms.iter().map(|room| Step::Room(*room)));
@@ -159,7 +159,7 @@ fn unused(ground: &Ground) -> Vec<Case> {
     let either =
         "the reply inline, or in the chunk, and the chunk returned with the lengths that are used";
     let (one, two, long) = (memory(0, 4096), memory(1, 4096), memory(0, 2 << 20));
-    let data = content(20, 4096);
+    let data = nfs::data(ground, 20, 4096);
     let second = {
         let (xid, message) = nfs::read(ground, 0, 4096, &[&[one], &[two]], None);
         let reply = success(xid, &[0])
@@ -178,7 +178,7 @@ fn unused(ground: &Ground) -> Vec<Case> {
         ]);
         on(steps)
     };
-    let short = content(21, 301);
+    let short = nfs::data(ground, 21, 301);
     let inline = {
         let (xid, message) = nfs::read(ground, 0, 301, &[&[]], None);
         let reply = success(xid, &[0])
@@ -231,7 +231,7 @@ fn unused(ground: &Ground) -> Vec<Case> {
 
 fn reply_chunks(ground: &Ground) -> Vec<Case> {
     let row = |number, sends: &str, length: u32, rooms: &[Segment]| {
-        let data = content(30 + number, length as usize);
+        let data = nfs::data(ground, 30 + number, length as usize);
         let (xid, message) = nfs::read(ground, 0, length, &[], Some(rooms));
         let mut steps = stored(ground, 0, &data);
         steps.extend(rooms.iter().map(|room| Step::Room(*room)));
@@ -281,7 +281,7 @@ fn too_short(ground: &Ground) -> Vec<Case> {
                writes: &[&[Segment]],
                reply: Option<&[Segment]>,
                rooms: &[Segment]| {
-        let data = content(40 + number, 8192);
+        let data = nfs::data(ground, 40 + number, 8192);
         let (xid, message) = nfs::read(ground, 0, 8192, writes, reply);
         let mut steps = stored(ground, 0, &data);
         steps.extend(rooms.iter().map(|room| Step::Room(*room)));

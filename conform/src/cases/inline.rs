@@ -59,7 +59,7 @@ fn written(ground: &Ground, number: u32, length: usize) -> Case {
 }
 
 fn read(ground: &Ground) -> Case {
-    let data = content(110, 701);
+    let data = nfs::data(ground, 110, 701);
     let mut script = vec![sizes_of_64k()];
     script.extend(nfs::stored(ground, 0, &data));
     let (xid, message) = nfs::read(ground, 0, 701, &[], None);
@@ -78,7 +78,7 @@ fn read(ground: &Ground) -> Case {
 /// A reply that is longer than what the client receives, with private data that says so or without any.
 fn too_long(ground: &Ground, has_private: bool) -> Case {
     let receives_1k = vec![0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 0];
-    let data = content(111, 2000);
+    let data = nfs::data(ground, 111, 2000);
     let mut script = vec![Step::Connect(if has_private {
         receives_1k
     } else {

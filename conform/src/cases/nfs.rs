@@ -1,5 +1,6 @@
 //! NFS calls of a case's user, with and without chunks (RFC 8267, section 4).
 
+use super::content;
 use crate::case::{Ground, Step, memory};
 use crate::expect::{Expect, success};
 use crate::wire::rpc;
@@ -80,8 +81,17 @@ pub(super) fn opaque_words(data: &[u8]) -> Vec<u32> {
     words
 }
 
-/// Returns the steps that write `data` into the file by a Read chunk.
+/// Returns data for [`stored`]: what a file begins with that may only be read, or bytes that depend on a seed.
+pub(super) fn data(ground: &Ground, seed: u32, len: usize) -> Vec<u8> {
+    let held = ground.held.get(..len).filter(|it| !it.is_empty());
+    held.map_or_else(|| content(seed, len), <[u8]>::to_vec)
+}
+
+/// Returns the steps that write `data` into the file by a Read chunk: none, if the file begins with it already.
 pub(super) fn stored(ground: &Ground, offset: u64, data: &[u8]) -> Vec<Step> {
+    if offset == 0 && !data.is_empty() && ground.held.starts_with(data) {
+        return Vec::new();
+    }
     let segment = memory(STORE, data.len() as u32);
     let (xid, message) = write(ground, offset, data.len() as u32, &[segment]);
     vec![

@@ -102,7 +102,7 @@ fn refusal(call: &Call) -> Answer {
 }
 
 /// Returns a chunk with what is in each segment, after adding the RDMA Writes that fill it.
-fn placed(offered: &[Segment], bytes: &[u8], places: &mut Vec<Place>) -> Vec<Segment> {
+pub(super) fn placed(offered: &[Segment], bytes: &[u8], places: &mut Vec<Place>) -> Vec<Segment> {
     let mut left = bytes;
     let mut filled = Vec::new();
     for segment in offered {

@@ -107,6 +107,104 @@ pub enum Parts {
     Interrupted,
 }
 
+/// A message of version-two-01 and its extensions that no call asked for, sent before the reply to the operation's first
+/// call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrayTwo {
+    /// ROPT_INITXCH once more.
+    Again,
+    /// ROPT_UPDXCH of a characteristic that there is not.
+    UnknownUpdate,
+    /// ROPT_UPDXCH with a value that is not of its type.
+    BadUpdate,
+    /// ROPT_RESPXCH to no request.
+    Response,
+    /// ROPT_REQXCH for characteristics that there are not.
+    Request,
+    /// An operation that there is not.
+    UnknownOperation,
+    /// ROPT_XMTCONT of nothing.
+    Continuation,
+    /// ROPT_XMTERR about a call that was never made.
+    Report,
+}
+
+/// Characteristics of a server of version-two-01 with the operations of rtrext-00, and ways in which it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transmitting {
+    /// Receives with one target of 65536 bytes, and all operations.
+    Plain,
+    /// Receives with one target of 4096 bytes.
+    OneShortTarget,
+    /// Receives with one target of 4096 bytes, and calls in one transmission alone.
+    OneTransmission,
+    /// RDMA2_ERR_INVAL_OPTION in answer to the first ROPT_XMTREQ.
+    Refuse,
+    /// ROPT_XMTERR about the first ROPT_XMTREQ.
+    Report,
+    /// ROPT_XMTRESP with wrong values of this field before the right ones.
+    Field(&'static str),
+}
+
+/// Announcements of a server of version-two-07 about placement, and ways in which it places data (send-placement-00).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// Receive buffers with one target of 65536 bytes, and support for calls and results.
+    Plain,
+    /// Receive buffers with eight targets of 1024 bytes.
+    ShortTargets,
+    /// Receive buffers with one target of 4096 bytes.
+    OneShortTarget,
+    /// All bits of flags and of the support, also those without a meaning.
+    OtherBits,
+    /// Segments that are four bytes shorter than the receive buffers.
+    OtherLength,
+    /// No support for placed calls.
+    ResultsAlone,
+    /// Support for placed calls, and then none, before RDMA2_CONNPROP_FINAL ends.
+    Withdrawn,
+    /// Data behind the first octet of its target.
+    Offset,
+    /// The Payload stream in two messages of a sequence.
+    Parts,
+    /// The Payload stream in two messages, with RDMA2_GRANT between them.
+    Granting,
+    /// Octets that belong to nothing are not zero.
+    Padded,
+    /// The data of READs in the Payload stream, although the client wants it placed.
+    Inline,
+    /// RDMA2_ERROR with these words in answer to the first placed call.
+    Error(&'static [u32]),
+    /// A placed reply with an XID that no call has, before the reply to the first call of the operation.
+    Unasked,
+    /// Replies with wrong values of this field before the right ones.
+    Field(&'static str),
+    /// Replies of several messages with wrong values of this field before the right ones.
+    SequenceField(&'static str),
+}
+
+impl Placing {
+    /// Returns whether what the server announces is all that is unusual.
+    #[must_use]
+    pub(super) fn is_of_announcement(self) -> bool {
+        matches!(
+            self,
+            Self::ShortTargets
+                | Self::OneShortTarget
+                | Self::OtherBits
+                | Self::OtherLength
+                | Self::ResultsAlone
+                | Self::Withdrawn
+        )
+    }
+
+    /// Returns whether replies come with wrong values before the right ones.
+    #[must_use]
+    pub(super) fn is_wrong(self) -> bool {
+        matches!(self, Self::Field(_) | Self::SequenceField(_))
+    }
+}
+
 /// An unusual behaviour of the server, or `Honest` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -162,6 +260,25 @@ pub enum Act {
     Starve,
     /// Returns the data of READs inline, in several messages.
     Continue(Parts),
+    /// Announces placement, and places data.
+    Place(Placing),
+    /// Tells these characteristics: the words of ROPT_INITXCH.
+    Tell(&'static [u32]),
+    /// Sends a message of version-two-01 before the reply to the operation's first call.
+    StrayTwo(StrayTwo),
+    /// Tells that it takes the operations of rtrext-00, and answers by them.
+    Transmit(Transmitting),
+}
+
+impl Act {
+    /// Returns whether replies come with wrong values before the right ones.
+    pub(super) fn answers_wrong(self) -> bool {
+        match self {
+            Self::Place(placing) => placing.is_wrong(),
+            Self::Transmit(transmitting) => matches!(transmitting, Transmitting::Field(_)),
+            _ => false,
+        }
+    }
 }
 
 /// The end that the client's operation must have.

@@ -5,9 +5,10 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use super::arrival::{self, Thresholds};
-use super::call::{Call, total};
+use super::call::Call;
 use super::case::Act;
 use super::rules::Rule;
+use super::second::{Came, Request, Second};
 use super::set_up::reply_frame;
 use super::stage::Stage;
 use super::versions::{Answered, of_2016, refusal};
@@ -16,14 +17,9 @@ use super::wg::{Taken, Wg, form};
 use crate::dialect::Dialect;
 use crate::peer::{Heard, Peer};
 use crate::stream::{Gone, Stream};
-use crate::wire::ddp::ReadRequest;
 use crate::wire::v1::{self, Segment};
 use crate::wire::{Reader, mpa, v2};
 
-/// The handle of the sink of Read Requests.
-const SINK: u32 = 0x51;
-/// The longest call or data that is fetched, bytes.
-const LONGEST: u64 = 1 << 20;
 /// The most errors that wait to be sent.
 const MOST_OWED: usize = 16;
 
@@ -78,6 +74,12 @@ pub(super) struct Connection<'a> {
     pub(super) owes_first: bool,
     /// Errors to be sent, in version-two-07.
     pub(super) owed: VecDeque<Vec<u8>>,
+    /// The replies with a wrong value so far.
+    pub(super) spoilt: usize,
+    /// The request of the call that is being answered, if it came by ROPT_XMTREQ, in version-two-01.
+    pub(super) request: Option<Request>,
+    /// Characteristics and transmissions, in version-two-01.
+    pub(super) second: Second,
     /// Whether the client's characteristics were answered, in version-two-01.
     is_introduced: bool,
 }
@@ -137,6 +139,9 @@ impl<'a> Connection<'a> {
             first_xid: None,
             owes_first: false,
             owed: VecDeque::new(),
+            spoilt: 0,
+            request: None,
+            second: Second::new(),
             is_introduced: false,
         })
     }
@@ -256,6 +261,17 @@ impl<'a> Connection<'a> {
 
     /// Looks at a message of version-two-01, and keeps it if it is a call.
     fn arrived_of_2016(&mut self, bytes: &[u8]) -> Result<(), Over> {
+        let came = self.second.take(&mut self.stage.shared().findings, bytes);
+        match came {
+            Came::Plain => {}
+            Came::Nothing => return Ok(()),
+            Came::Answer(xid, code) => return self.reported(xid, code),
+            Came::Call(call) => return self.transmitted(call, bytes.len()),
+            Came::Unusable => {
+                self.note("transmissions that are no call".into());
+                return Err(Over);
+            }
+        }
         let answered = of_2016(&mut self.stage.shared().findings, bytes);
         match answered {
             Answered::Nothing => {}
@@ -264,6 +280,7 @@ impl<'a> Connection<'a> {
             Answered::ByCharacteristics(_) if self.is_introduced => {}
             Answered::ByCharacteristics(answer) => {
                 self.is_introduced = true;
+                let answer = self.told().unwrap_or(answer);
                 self.say(&answer);
             }
         }
@@ -329,6 +346,8 @@ impl<'a> Connection<'a> {
             behind,
             length: bytes.len(),
             handle: 0,
+            is_placed: false,
+            request: None,
         })
     }
 
@@ -345,16 +364,25 @@ impl<'a> Connection<'a> {
         if let (Taken::Error(xid, code), Some(report)) = (&taken, &mut shared.report) {
             report.came |= report.xid == *xid && report.codes.contains(code);
         }
+        if matches!(taken, Taken::Error(..)) && self.spoilt > 0 {
+            let rule = Rule::RepliesUnreported;
+            shared.findings.look(rule, false, || {
+                "RDMA2_ERROR after a reply that cannot be processed".to_owned()
+            });
+        }
         drop(shared);
+        let is_placed = matches!(taken, Taken::Placed(..));
         match taken {
             Taken::Nothing | Taken::Error(..) => Ok(()),
-            Taken::Call(handle, header, behind) => {
+            Taken::Call(handle, header, behind) | Taken::Placed(handle, header, behind) => {
                 self.outstanding = self.outstanding.saturating_add(1);
                 self.wait(Waiting {
                     length: behind.len().max(bytes.len()),
                     header,
                     behind,
                     handle,
+                    is_placed,
+                    request: None,
                 })
             }
             Taken::Refused(error) if self.owed.len() < MOST_OWED => {
@@ -373,7 +401,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Keeps a call until it is answered.
-    fn wait(&mut self, call: Waiting) -> Result<(), Over> {
+    pub(super) fn wait(&mut self, call: Waiting) -> Result<(), Over> {
         let mut shared = self.stage.shared();
         let shared = &mut *shared;
         let findings = &mut shared.findings;
@@ -402,72 +430,5 @@ impl<'a> Connection<'a> {
     pub(super) fn say(&mut self, message: &[u8]) {
         self.stage.shared().exchange.message("sent", message);
         self.peer.send(message);
-    }
-
-    /// Returns the data of a WRITE. Returns an inner `None` if it cannot be had.
-    pub(super) fn data(&mut self, call: &Call) -> Result<Option<Vec<u8>>, Over> {
-        let Some((at, length)) = call.data() else {
-            return Ok(Some(Vec::new()));
-        };
-        let reduced = call.reduced();
-        if reduced.is_empty() {
-            let end = at.checked_add(length as usize);
-            let inline = end.and_then(|end| call.payload.get(at..end));
-            return Ok(inline.map(<[u8]>::to_vec));
-        }
-        let segments: Vec<Segment> = reduced.iter().map(|(_, segment)| *segment).collect();
-        let mut fetched = self.fetched(&segments)?;
-        if let Some(data) = &mut fetched {
-            data.truncate(length as usize);
-        }
-        Ok(fetched)
-    }
-
-    /// Reads segments. Returns an inner `None` if they are too long.
-    pub(super) fn fetched(&mut self, segments: &[Segment]) -> Result<Option<Vec<u8>>, Over> {
-        if total(segments) > LONGEST {
-            return Ok(None);
-        }
-        let mut bytes = Vec::new();
-        for segment in segments.iter().filter(|it| it.length > 0) {
-            self.read(*segment);
-            let whole = bytes.len() + segment.length as usize;
-            loop {
-                let until = Instant::now() + self.stage.patience;
-                match self.next(Some(until))? {
-                    Event::Response(payload, last) => {
-                        bytes.extend(payload);
-                        if bytes.len() == whole && last {
-                            break;
-                        }
-                        if last || bytes.len() > whole {
-                            self.note("a Read Response of another length".into());
-                            return Err(Over);
-                        }
-                    }
-                    Event::Message => {}
-                    Event::Nothing => {
-                        self.note("no Read Response came in time".into());
-                        return Err(Over);
-                    }
-                }
-            }
-        }
-        Ok(Some(bytes))
-    }
-
-    /// Sends a Read Request.
-    pub(super) fn read(&mut self, segment: Segment) {
-        self.note(format!(
-            "RDMA Read: {} bytes of {:#x}",
-            segment.length, segment.handle
-        ));
-        self.peer.read(&ReadRequest {
-            sink: SINK,
-            sink_offset: 0,
-            length: segment.length,
-            source: segment.handle,
-            source_offset: segment.offset,
-        });
     }
 }

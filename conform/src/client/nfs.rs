@@ -31,7 +31,7 @@ const HANDLE: &[u8; 12] = b"conform/1813";
 const VERIFIER: u64 = 0x636f_6e66_6f72_6d31;
 
 /// Results of a procedure.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Results {
     /// The status of RPC.
     pub(super) accepted: u32,

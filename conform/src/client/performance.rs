@@ -142,8 +142,27 @@ pub(super) fn perform(
             });
         }
     }
+    if act.answers_wrong() && shared.acted {
+        let wrong = match &ended {
+            Ended::Succeeded(Some(output)) => Some(wrong_byte(output, &shared.export.content)),
+            Ended::Failed(_) => Some(None),
+            // What it has taken does not show.
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            shared.findings.look(Rule::Untaken, wrong.is_none(), || {
+                let at = wrong.unwrap_or(0);
+                format!(
+                    "byte {at} of what the client shows is that of a reply that cannot be processed"
+                )
+            });
+        }
+    }
     if let Some(report) = shared.report {
         shared.findings.look(Rule::Reported, report.came, || {
+            if let Some(text) = report.text {
+                return format!("no {text} came");
+            }
             let names = report.codes.iter().filter_map(|code| wg::error_name(*code));
             let names: Vec<&str> = names.collect();
             format!("no RDMA2_ERROR with {} came", names.join(" or "))

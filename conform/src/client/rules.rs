@@ -100,6 +100,49 @@ pub enum Rule {
     Segments,
     /// A message that cannot be used is answered with the error that the text names (version-two-07, 7).
     Reported,
+    /// No property of placement is announced twice (send-placement-00, 3).
+    PlacementOnce,
+    /// The segments of receive buffers add up to their size (send-placement-00, 3.1).
+    StructureSize,
+    /// An end that takes placed items has a target (send-placement-00, 3.2 and 3.3).
+    StructureTarget,
+    /// No message is longer than the client has announced (send-placement-00, 3.4).
+    SendSize,
+    /// No placed call goes to a server that does not take any (send-placement-00, 4.5).
+    Placeable,
+    /// A placed item has a position and a length that fit its argument (send-placement-00, 4.2; rtrext-00, 7.3).
+    PlacedItem,
+    /// Only items that are eligible are placed (send-placement-00, 5.3; rtrext-00, 3.3).
+    PlacedEligible,
+    /// A placed item is where its entry says, alone (send-placement-00, 5.3 and 5.5; rtrext-00, 7.3).
+    PlacedLayout,
+    /// Octets that belong to nothing are zero (send-placement-00, 5.2; rtrext-00, 7.2).
+    PlacedPadding,
+    /// A message ends with its data (send-placement-00, 5.2).
+    PlacedEnd,
+    /// The messages of a placed call come in a row, and count what follows (send-placement-00, 4.1 and 5.4).
+    PlacedSequence,
+    /// A placed call begins with credits for all of its messages (send-placement-00, 5.4).
+    PlacedCredits,
+    /// A client that has announced a structure takes back no credits (send-placement-00, 5.4).
+    NoLowerLimit,
+    /// A placed call that was refused does not come again, nor any after RDMA2_ERR_INVAL_HTYPE (send-placement-00, 7;
+    /// rtrext-00, 5.1 and 5.4).
+    PlacedRefused,
+    /// The data of a reply that cannot be processed is not taken (send-placement-00, 7; rtrext-00, 9.3).
+    Untaken,
+    /// Replies are not answered with an error (send-placement-00, 8).
+    RepliesUnreported,
+    /// ROPT_INITXCH is the first message of a connection, and the only one (xcharext-02, 4.1).
+    InitialOnce,
+    /// Values have the types of their characteristics (xcharext-02, 2.1).
+    Characteristics,
+    /// No operation of rtrext-00 goes to a server that does not take any (rtrext-00, 5.1).
+    Unsupported,
+    /// A call has no more transmissions than the server takes (rtrext-00, 5.2).
+    Transmissions,
+    /// The transmissions of a call come in a row, with their numbers (rtrext-00, 4.2 and 9.4).
+    Group,
 }
 
 /// Findings about one rule.

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::case::Act;
 use super::connection::{Connection, Event, Over};
+use super::placed::announcements;
 use super::stage::Report;
 use crate::dialect::Dialect;
 use crate::wire::v2;
@@ -132,6 +133,7 @@ impl Connection<'_> {
                 shared.report = Some(Report {
                     xid: INTRODUCTION,
                     codes,
+                    text: None,
                     came: false,
                 });
                 drop(shared);
@@ -146,6 +148,13 @@ impl Connection<'_> {
                 let [middle, last] = in_parts();
                 self.announce(&middle)?;
                 self.announce(&last)
+            }
+            Act::Place(placing) => {
+                self.stage.shared().acted |= placing.is_of_announcement();
+                for message in announcements(placing) {
+                    self.announce(&message)?;
+                }
+                Ok(())
             }
             _ => self.announce(&introduction(&plain_properties())),
         }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use super::answer::{Answer, Place, answer};
 use super::arrival;
 use super::call::{Call, READ, READDIR, READDIRPLUS, WRITE};
-use super::case::{Act, Operation, Parts};
+use super::case::{Act, Operation, Parts, Placing, Transmitting};
 use super::connection::{Connection, Over};
 use super::nfs::{self, Results};
 use super::rules::Rule;
+use super::second::Reply;
 use super::sizes::data_room;
 use super::stage::Report;
 use super::strays;
@@ -96,6 +97,8 @@ impl Connection<'_> {
             header,
             behind,
             handle,
+            is_placed,
+            request,
             ..
         } = waiting;
         let payload = match header.procedure == v1::NOMSG {
@@ -111,9 +114,16 @@ impl Connection<'_> {
         let Some(call) = call else {
             return self.send(ddp::SEND, 0, &self.refusal(xid));
         };
-        arrival::chunks(&mut self.stage.shared().findings, &call, self.thresholds);
+        // The room for the reply to a call by ROPT_XMTREQ is not that of chunks.
+        if request.is_none() {
+            arrival::chunks(&mut self.stage.shared().findings, &call, self.thresholds);
+        }
+        self.request = request;
         self.sent_again(&call);
         self.stage.shared().reading |= call.is(READ);
+        if self.refuses_placed(&call, is_placed)? || self.refuses_request(&call)? {
+            return Ok(());
+        }
         if let Some(segment) = self.done_with.take() {
             return self.read_again(segment);
         }
@@ -165,6 +175,7 @@ impl Connection<'_> {
                 shared.report = report.map(|(xid, codes)| Report {
                     xid,
                     codes,
+                    text: None,
                     came: false,
                 });
                 drop(shared);
@@ -203,6 +214,8 @@ impl Connection<'_> {
                         .text("grants one credit from here on".into());
                 }
             }
+            Act::Place(_) => self.unasked(call)?,
+            Act::StrayTwo(stray) => self.stray_of_2016(call, stray)?,
             _ => {}
         }
         Ok(())
@@ -236,6 +249,9 @@ impl Connection<'_> {
             _ => CREDITS,
         };
         drop(shared);
+        self.note_placing(call, &results);
+        self.wrong_reply(call, &results)?;
+        self.wrong_transmission(call, &results)?;
         let Encoded {
             places,
             mut messages,
@@ -300,6 +316,27 @@ impl Connection<'_> {
 
     /// Returns the reply to a call.
     fn encoded(&self, call: &Call, results: &Results, credits: u32) -> Encoded {
+        if let Some(messages) = self.placed_reply(call, results) {
+            return Encoded {
+                places: Vec::new(),
+                is_long: messages.len() > 1,
+                messages,
+            };
+        }
+        if let Some(transmitted) = self.transmission(call, results) {
+            let Reply {
+                places,
+                message,
+                is_placed,
+            } = transmitted;
+            let is_plain = self.stage.act == Act::Transmit(Transmitting::Plain);
+            self.stage.shared().acted |= is_plain && is_placed;
+            return Encoded {
+                places,
+                is_long: false,
+                messages: vec![message],
+            };
+        }
         if self.stage.dialect == Dialect::Wg {
             let inline = matches!(self.stage.act, Act::Continue(_)) && call.is(READ);
             let answers = wg::answers(call, results, self.wg.longest(), inline);
@@ -323,6 +360,7 @@ impl Connection<'_> {
     fn before_last(&mut self, call: &Call, messages: Vec<Vec<u8>>) -> Result<(), Over> {
         let parts = match self.stage.act {
             Act::Continue(parts) => parts,
+            Act::Place(Placing::Granting) => Parts::Granting,
             _ => Parts::Plain,
         };
         for (at, mut message) in messages.into_iter().enumerate() {

@@ -14,12 +14,14 @@ use crate::exchange::Exchange;
 use crate::watch::Watcher;
 use crate::wire::v1::Header;
 
-/// An error that a client must report.
+/// An answer that a client must give, in most cases an error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     pub(super) xid: u32,
     /// The codes that it may have.
     pub(super) codes: &'static [u32],
+    /// Its description, where the codes are not those of version-two-07.
+    pub(super) text: Option<&'static str>,
     /// Whether it was.
     pub(super) came: bool,
 }
@@ -38,7 +40,9 @@ pub(super) struct Shared {
     pub(super) refused: Option<Call>,
     /// The form of that call in version-two-07, in which it must not come again. Others may be tried.
     pub(super) refused_form: Option<Header>,
-    /// The error that the client must report.
+    /// The connection and the XID of the call that was refused, with placed items in version-two-07, or by ROPT_XMTREQ.
+    pub(super) refused_placed: Option<(usize, u32)>,
+    /// The answer that the client must give.
     pub(super) report: Option<Report>,
     /// The call that was waiting while another message came.
     pub(super) disturbed: Option<Call>,
@@ -104,6 +108,7 @@ impl Stage {
                 lost: None,
                 refused: None,
                 refused_form: None,
+                refused_placed: None,
                 report: None,
                 disturbed: None,
                 other_version: false,

@@ -6,7 +6,7 @@ use crate::wire::v2::{self, ERR_BAD_HEADER, ERR_INVAL_OPTION, INITXCH};
 use crate::wire::{Reader, v1, wg};
 
 /// The XID of the server's characteristics (xcharext-02).
-const INTRODUCTION: u32 = 0x0f00_0001;
+pub(super) const INTRODUCTION: u32 = 0x0f00_0001;
 
 /// Returns the answer of a server of `own`, a version 2, to a first message of `other`.
 pub(super) fn refusal(own: Dialect, other: Dialect, message: &[u8]) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::second::Request;
 use crate::wire::v1::Header;
 
 /// The most calls that wait for a reply.
@@ -18,6 +19,10 @@ pub(super) struct Waiting {
     pub(super) length: usize,
     /// The handle that the reply may invalidate, in version-two-07 (6.5). Zero stands for none.
     pub(super) handle: u32,
+    /// Whether items of the call were placed, in version-two-07.
+    pub(super) is_placed: bool,
+    /// The request, if the call came by ROPT_XMTREQ, in version-two-01.
+    pub(super) request: Option<Request>,
 }
 
 /// Returns why no other call of this length may wait, if none may.
@@ -43,6 +48,8 @@ mod tests {
                     behind: Vec::new(),
                     length,
                     handle: 0,
+                    is_placed: false,
+                    request: None,
                 });
             }
             waiting.len()

@@ -1,6 +1,6 @@
 //! Defects of clients of version-two-07, planted between this project's client and the judge.
 //!
-//! The relay passes FPDUs without CRC and changes the messages of some. It adds and removes none, as Sends are numbered.
+//! The relay changes messages. It adds and removes none, as Sends are numbered.
 
 #![allow(
     unreachable_pub,
@@ -9,14 +9,14 @@
 )]
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 
 use rpcrdma_conform::wire::v1::{Header, Segment};
+use rpcrdma_conform::wire::v2;
 use rpcrdma_conform::wire::wg::{self, Arrived};
-use rpcrdma_conform::wire::{mpa, v2};
 
+use super::messages::pass_messages;
 use super::relay::{Passing, Relay};
 
 /// The credits that a client takes which does not look at the limit.
@@ -79,30 +79,12 @@ struct Connection {
 }
 
 impl Passing for Connection {
-    fn pass(&self, mut from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
-        const UNTAGGED: usize = 18;
-        let mut frame = [0; 20];
-        from.read_exact(&mut frame)?;
-        let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
-        from.read_exact(&mut private)?;
-        to.write_all(&[&frame[..], &private].concat())?;
-        loop {
-            let mut length = [0; 2];
-            from.read_exact(&mut length)?;
-            let length = usize::from(u16::from_be_bytes(length));
-            let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
-            from.read_exact(&mut ulpdu)?;
-            ulpdu.truncate(length);
-            let is_send = ulpdu[0] & 0x80 == 0 && matches!(ulpdu[1] & 0x0f, 3 | 4);
-            if is_send && ulpdu.len() >= UNTAGGED + wg::PREFIX {
-                let message = ulpdu.split_off(UNTAGGED);
-                ulpdu.extend(match is_call {
-                    true => self.of_client(message),
-                    false => self.of_server(message),
-                });
-            }
-            to.write_all(&mpa::fpdu(&ulpdu, false))?;
-        }
+    fn pass(&self, from: &TcpStream, to: &TcpStream, is_call: bool) -> std::io::Result<()> {
+        pass_messages(from, to, |message| match message.len() < wg::PREFIX {
+            true => message,
+            false if is_call => self.of_client(message),
+            false => self.of_server(message),
+        })
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Own {
     fixed: Option<Choice>,
     /// Whether a message in several Sends is estimated so high that chunks are cheaper, in version-two-07.
     chunks: bool,
+    /// Whether the client has the features that save round trips.
+    features: bool,
 }
 
 impl Own {
@@ -61,6 +63,7 @@ impl Own {
             stops_short: false,
             fixed: None,
             chunks: false,
+            features: false,
         }
     }
 
@@ -97,6 +100,12 @@ impl Own {
         Self { chunks, ..self }
     }
 
+    /// Gives the client the features that save round trips: data placed by Sends, and continued messages.
+    pub fn with_features(self) -> Self {
+        let features = true;
+        Self { features, ..self }
+    }
+
     /// Sets how long the client waits for a reply.
     pub fn waiting(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -122,8 +131,12 @@ impl Client for Own {
         let address = between.as_ref().map_or(task.address, Relay::address);
         let (piece, stops_short) = (self.piece, self.stops_short);
         let runtime = Runtime::new().unwrap();
-        let device = Iwarp::new(Options::default(), Pool::new(8 * MIB)).unwrap();
-        let mut options = RdmaClientOptions::new(rpcrdma_protocols::base());
+        let device = Iwarp::new(Options::default(), Pool::new(16 * MIB)).unwrap();
+        let protocols = match self.features {
+            true => rpcrdma_protocols::standard(&"ddp+cont".parse().unwrap()),
+            false => rpcrdma_protocols::base(),
+        };
+        let mut options = RdmaClientOptions::new(protocols);
         options.version = self.fixed.unwrap_or(Choice::Only(version(task.dialect)));
         if self.chunks {
             options.common.costs.group = Duration::from_millis(10);

@@ -133,7 +133,7 @@ fn written(ground: &Ground, data: &[u8]) -> Vec<Step> {
 fn continued(ground: &Ground) -> Vec<Case> {
     const SECTION: &str = "version-two-07, 6.6.4";
     let read = |seed, length: u32| {
-        let data = content(seed, length as usize);
+        let data = nfs::data(ground, seed, length as usize);
         let (xid, message) = nfs::read(ground, 0, length, &[], None);
         let mut steps = written(ground, &data);
         let whole = success(xid, &[0]).ends(&opaque_words(&data)).returning(&[]);
@@ -151,7 +151,7 @@ fn continued(ground: &Ground) -> Vec<Case> {
         case.level(Level::Should).needs(FIRST_WRITE)
     };
     let sized = |number, size: u32| {
-        let data = content(300 + number, 6000);
+        let data = nfs::data(ground, 300 + number, 6000);
         let (xid, message) = nfs::read(ground, 0, 6000, &[], None);
         let whole = success(xid, &[0]).ends(&opaque_words(&data)).returning(&[]);
         let mut steps = opening(Dialect::Wg);
@@ -187,7 +187,7 @@ fn continued(ground: &Ground) -> Vec<Case> {
 fn short(ground: &Ground) -> Vec<Case> {
     const LEN: u32 = 8192;
     let case = |number, sends: &str, writes: &[&[Segment]], long: Option<Segment>, other| {
-        let data = content(310 + number, LEN as usize);
+        let data = nfs::data(ground, 310 + number, LEN as usize);
         let reply_chunk = long.map(|segment| [segment]);
         let chunk = reply_chunk.as_ref().map(<[Segment; 1]>::as_slice);
         let (xid, message) = nfs::read(ground, 0, LEN, writes, chunk);

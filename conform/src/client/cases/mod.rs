@@ -1,6 +1,7 @@
 //! The table of cases for clients. A new case is a new row, with the next number of its section from 1001 on.
 
 mod calls;
+mod extensions;
 mod replies;
 mod setup;
 mod two;
@@ -14,7 +15,13 @@ use crate::dialect::Dialect;
 /// Returns all cases. Of each version, those of a plain server come first: cases with other acts need them.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    [of_one(), wg::cases(), two::cases(&of_one())].concat()
+    [
+        of_one(),
+        wg::cases(),
+        two::cases(&of_one()),
+        extensions::cases(),
+    ]
+    .concat()
 }
 
 /// Returns the cases of version 1.

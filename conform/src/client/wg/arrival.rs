@@ -5,12 +5,13 @@ use super::counts::Counts;
 use super::properties::{Sizes, looked_at};
 use crate::client::arrival::long_call;
 use crate::client::call::Call;
+use crate::client::placed::{Came, Joined, Placement, Target};
 use crate::client::rules::{Findings, Rule};
 use crate::wire::Reader;
 use crate::wire::v1::{Header, Segment};
 use crate::wire::wg::{
-    self, Arrived, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR,
-    GRANT, PREFIX, REPLY_EXTERNAL, REPLY_INLINE, VERSION,
+    self, Arrived, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CALL_PLACED, CALL_PLACED_MIDDLE,
+    CONNPROP_FINAL, CONNPROP_MIDDLE, ERROR, GRANT, PREFIX, REPLY_EXTERNAL, REPLY_INLINE, VERSION,
 };
 
 /// The longest first message (version-two-07, 4.3), bytes.
@@ -27,6 +28,8 @@ pub(in crate::client) enum Taken {
     Nothing,
     /// A call that is complete: `rdma_inv_handle`, the header, and what is behind it.
     Call(u32, Header, Vec<u8>),
+    /// A call by RDMA2_CALL_PLACED, with the placed items in the message.
+    Placed(u32, Header, Vec<u8>),
     /// RDMA2_ERROR with this XID and this code.
     Error(u32, u32),
     /// One that is answered with this RDMA2_ERROR.
@@ -62,6 +65,7 @@ pub(in crate::client) struct Wg {
     own: Sizes,
     exchange: Exchange,
     parts: Option<Parts>,
+    placement: Placement,
     /// Whether this end has refused the version.
     pub(in crate::client) has_refused: bool,
 }
@@ -74,6 +78,7 @@ impl Wg {
             own: Sizes::defaults(),
             exchange: Exchange::Nothing,
             parts: None,
+            placement: Placement::new(),
             has_refused: false,
         }
     }
@@ -114,6 +119,7 @@ impl Wg {
     pub(in crate::client) fn announce(&mut self, message: &[u8]) {
         if let Some(properties) = wg::parse_properties(message) {
             self.own.take(&properties);
+            self.placement.announce(&properties);
         }
     }
 
@@ -154,7 +160,13 @@ impl Wg {
         if awaits_no_error && htype != ERROR {
             findings.look(Rule::Error, true, String::new);
         }
-        let is_known = matches!(htype, ERROR..=CALL_INLINE);
+        self.placement.credit_limit(findings, credit);
+        let is_call = matches!(
+            htype,
+            CALL_EXTERNAL..=CALL_INLINE | CALL_PLACED_MIDDLE | CALL_PLACED
+        );
+        let is_placed = is_call && self.placement.takes(findings, htype);
+        let is_known = matches!(htype, ERROR..=CALL_INLINE) || is_placed;
         findings.look(Rule::HeaderType, is_known, || {
             format!("header type {htype:#x}")
         });
@@ -183,6 +195,7 @@ impl Wg {
             CONNPROP_MIDDLE | CONNPROP_FINAL => self.properties(findings, xid, htype, message),
             CALL_MIDDLE => self.part(findings, xid, from),
             CALL_INLINE | CALL_EXTERNAL => self.call(findings, xid, htype, message),
+            CALL_PLACED_MIDDLE | CALL_PLACED => self.placed(findings, xid, htype, message),
             // To calls of this end, which expects no reply.
             REPLY_EXTERNAL..=REPLY_INLINE => Taken::Nothing,
             _ => Taken::Refused(wg::error(xid, &[wg::ERR_INVAL_HTYPE])),
@@ -222,6 +235,9 @@ impl Wg {
             // A call after RDMA2_CONNPROP_MIDDLE is answered, so that nothing else fails for that.
             self.exchange = Exchange::Final;
         }
+        if let Some(kept) = self.placement.is_next(findings, xid, htype) {
+            return if kept { None } else { refused() };
+        }
         let parts = self.parts.as_ref()?;
         let kept = parts.xid == xid && matches!(htype, CALL_MIDDLE | CALL_INLINE);
         findings.look(Rule::Continued, kept, || {
@@ -246,6 +262,8 @@ impl Wg {
             _ => Exchange::Middle,
         };
         self.client.take(&properties);
+        let are_last = htype == CONNPROP_FINAL;
+        self.placement.properties(findings, &properties, are_last);
         match self.client.receive {
             0..SHORTEST => Taken::Unusable(format!(
                 "the client has receives of {} bytes, which are too short for replies",
@@ -290,6 +308,29 @@ impl Wg {
             return Taken::Refused(wg::error(xid, &[wg::ERR_SYSTEM]));
         }
         Taken::Nothing
+    }
+
+    fn placed(&mut self, findings: &mut Findings, xid: u32, htype: u32, message: &[u8]) -> Taken {
+        // This message is counted already.
+        let left = self.counts.left().saturating_add(1);
+        let came = self
+            .placement
+            .message(findings, (xid, htype), message, left);
+        match came {
+            Came::Nothing => Taken::Nothing,
+            Came::Call(Joined {
+                handle,
+                header,
+                payload,
+            }) => Taken::Placed(handle, header, payload),
+            Came::Refused(code) => Taken::Refused(wg::error(xid, &[code])),
+            Came::Unusable => Taken::Unusable("a placed call that cannot go on".into()),
+        }
+    }
+
+    /// Returns the targets for a reply with placed data of this length, if the client wants it placed.
+    pub(in crate::client) fn reply_targets(&self, length: usize) -> Vec<Target> {
+        self.placement.reply_targets(length)
     }
 
     fn call(&mut self, findings: &mut Findings, xid: u32, htype: u32, message: &[u8]) -> Taken {
@@ -353,140 +394,5 @@ impl Wg {
                 format!("{count} segments, the longest of {longest} bytes")
             });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::v1::segment;
-    use crate::wire::{rpc, v1};
-
-    /// A connection whose properties are exchanged.
-    fn begun() -> (Wg, Findings) {
-        let (mut wg, mut findings) = (Wg::new(), Findings::default());
-        let own = wg::introduction(&wg::plain_properties());
-        assert_eq!(wg.take(&mut findings, &own, true), Taken::Nothing);
-        wg.announce(&own);
-        wg.stamped(&own, 16);
-        (wg, findings)
-    }
-
-    fn broken(findings: &Findings) -> Vec<Rule> {
-        let rules = [
-            Rule::Header,
-            Rule::Version,
-            Rule::Xid,
-            Rule::FirstMessage,
-            Rule::Threshold,
-            Rule::HeaderType,
-            Rule::Properties,
-            Rule::PropertiesOnce,
-            Rule::Continued,
-            Rule::CallChunk,
-            Rule::InvalidHandle,
-            Rule::Segments,
-            Rule::GrantXid,
-            Rule::Error,
-            Rule::NoMsg,
-        ];
-        let is_broken = |rule: &Rule| findings.broken(*rule).is_some();
-        rules.into_iter().filter(is_broken).collect()
-    }
-
-    fn after(message: &[u8]) -> Vec<Rule> {
-        let (mut wg, mut findings) = begun();
-        wg.take(&mut findings, message, true);
-        broken(&findings)
-    }
-
-    #[test]
-    fn each_rule_is_broken_alone() {
-        let null = rpc::null(7).bytes();
-        let with = |header: Header, handle| wg::call_with(&header, handle, &null);
-        let reads = |reads: &[(u32, Segment)]| Header {
-            reads: reads.to_vec(),
-            ..v1::header(7)
-        };
-        assert_eq!(after(&wg::call(7, &null)), []);
-        assert_eq!(after(&with(reads(&[(4, segment(9, 8, 0))]), 9)), []);
-        let zero = with(reads(&[(0, segment(9, 8, 0))]), 9);
-        assert_eq!(after(&zero), [Rule::CallChunk]);
-        let other = with(reads(&[(4, segment(9, 8, 0))]), 8);
-        assert_eq!(after(&other), [Rule::InvalidHandle]);
-        let long = with(reads(&[(4, segment(9, 2 << 20, 0))]), 0);
-        assert_eq!(after(&long), [Rule::Segments]);
-        let many = with(reads(&[(4, segment(9, 8, 0)); 17]), 0);
-        assert_eq!(after(&many), [Rule::Segments]);
-        let mut third = wg::call(7, &null);
-        third[20..24].copy_from_slice(&[0, 0, 0, 2]);
-        assert_eq!(after(&third), [Rule::Header]);
-        assert_eq!(
-            after(&wg::call(7, &[0; 5000])),
-            [Rule::Header, Rule::Threshold]
-        );
-        assert_eq!(after(&wg::message(7, 99, &[], &[])), [Rule::HeaderType]);
-        assert_eq!(after(&wg::reply(7, &[0; 24])), [Rule::HeaderType]);
-        assert_eq!(after(&wg::message(7, GRANT, &[], &[])), [Rule::GrantXid]);
-        assert_eq!(after(&wg::error(7, &[2])), [Rule::Error]);
-        assert_eq!(after(&wg::introduction(&[0])), [Rule::PropertiesOnce]);
-        assert_eq!(after(&v1::header(7).with(&null)), [Rule::Version]);
-        assert_eq!(after(&wg::call(7, &null)[..20]), [Rule::Header]);
-    }
-
-    #[test]
-    fn an_external_call_has_a_call_chunk_of_position_zero() {
-        let external = |reads: &[(u32, Segment)], rest: &[u8]| {
-            let header = Header {
-                procedure: v1::NOMSG,
-                reads: reads.to_vec(),
-                ..v1::header(7)
-            };
-            wg::call_with(&header, 0, rest)
-        };
-        assert_eq!(after(&external(&[(0, segment(9, 40, 0))], &[])), []);
-        let rest = external(&[(0, segment(9, 40, 0))], &[0; 4]);
-        assert_eq!(after(&rest), [Rule::NoMsg]);
-        assert_eq!(after(&external(&[], &[])), [Rule::NoMsg]);
-        // The position of the Call chunk's only segment.
-        let mut moved = external(&[(0, segment(9, 40, 0))], &[]);
-        moved[24..28].copy_from_slice(&[0, 0, 0, 4]);
-        assert_eq!(after(&moved), [Rule::CallChunk]);
-    }
-
-    #[test]
-    fn a_continued_call_is_whole_with_its_last_message() {
-        let null = rpc::null(7).bytes();
-        let middle = |remaining, part: &[u8]| wg::message(7, CALL_MIDDLE, &[remaining], part);
-        let (mut wg, mut findings) = begun();
-        wg.take(&mut findings, &middle(24, &null[..16]), true);
-        assert!(!wg.needs_credit(16) && wg.needs_credit(64));
-        // RDMA2_GRANT may stand between.
-        wg.take(&mut findings, &wg::grant(99), true);
-        let last = wg.take(&mut findings, &wg::call(7, &null[16..]), true);
-        assert_eq!(last, Taken::Call(0, v1::header(7), null.clone()));
-        assert_eq!(broken(&findings), []);
-        let (mut wg, mut findings) = begun();
-        wg.take(&mut findings, &middle(40, &null[..16]), true);
-        let other = wg.take(&mut findings, &wg::call(8, &rpc::null(8).bytes()), true);
-        assert_eq!(other, Taken::Refused(wg::error(8, &[wg::ERR_INVAL_CONT])));
-        assert_eq!(broken(&findings), [Rule::Continued]);
-        let (mut wg, mut findings) = begun();
-        wg.take(&mut findings, &middle(40, &null[..16]), true);
-        wg.take(&mut findings, &wg::call(7, &null[16..]), true);
-        assert_eq!(broken(&findings), [Rule::Continued]);
-    }
-
-    #[test]
-    fn a_second_message_before_an_answer_is_too_early() {
-        let (mut wg, mut findings) = (Wg::new(), Findings::default());
-        let first = wg::introduction(&wg::set(&[(2, 64)]));
-        assert!(matches!(
-            wg.take(&mut findings, &first, true),
-            Taken::Unusable(_)
-        ));
-        assert_eq!(broken(&findings), []);
-        wg.take(&mut findings, &wg::call(7, &rpc::null(7).bytes()), true);
-        assert_eq!(broken(&findings), [Rule::FirstMessage]);
     }
 }

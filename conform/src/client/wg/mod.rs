@@ -6,6 +6,8 @@ mod chunks;
 mod counts;
 mod properties;
 mod strays;
+#[cfg(test)]
+mod tests;
 
 pub(super) use answer::{Answers, answers};
 pub(super) use arrival::{Taken, Wg};

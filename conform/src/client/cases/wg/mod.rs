@@ -1,6 +1,7 @@
 //! Cases of version-two-07.
 
 mod calls;
+mod placement;
 mod properties;
 mod replies;
 
@@ -11,7 +12,13 @@ use crate::dialect::Dialect;
 
 /// Returns the cases.
 pub(super) fn cases() -> Vec<Case> {
-    let all = [calls::cases(), properties::cases(), replies::cases()].concat();
+    let all = [
+        calls::cases(),
+        properties::cases(),
+        replies::cases(),
+        placement::cases(),
+    ]
+    .concat();
     all.into_iter()
         .map(|case| case.speaking(Dialect::Wg))
         .collect()

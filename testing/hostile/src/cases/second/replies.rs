@@ -2,6 +2,8 @@
 //! ROPT_XMTCONT with each field changed (version-two-01; xcharext-02; rtrext-00, sections 6 to 9).
 //! The client continues, and gets the correct reply after the invalid one.
 
+use rpcrdma_conform::client::changes;
+
 use super::reports::CODES;
 use super::{Fields, values};
 use crate::End::{Left, Lives};
@@ -369,70 +371,30 @@ fn operations() -> Vec<Case> {
     cases
 }
 
-/// The result of a changed field.
-#[derive(Clone, Copy)]
-enum Comes<'a> {
-    /// The message is discarded.
-    Nothing,
-    /// ROPT_XMTERR with these words.
-    Report(&'a [u32]),
-}
-
-/// Returns the cases of ROPT_XMTRESP with each field changed.
+/// Returns the cases of ROPT_XMTRESP with each field changed: those that `conform` judges clients by, with the report
+/// of this project's client.
 fn responses() -> Vec<Case> {
-    use Comes::{Nothing, Report};
     let fields = response(LEN as usize);
     let header = (v2::OPERATION + 4 * fields.len()) as u32;
-    let room = 1024 + LEN - header;
-    let (top, target) = (u32::MAX, TARGET as u32);
     let missing: &[u32] = &[7, 0, 0, 0];
-    let rows: [(usize, u32, Comes<'_>); 35] = [
-        (0, 0, Nothing),
-        (0, 2, Nothing),
-        (0, top, Nothing),
-        (1, 4, Report(&[6, 4, 8, RESULTS])),
-        (1, 45, Report(&[6, 45, 8, RESULTS])),
-        (1, 48, Report(&[6, 48, 8, RESULTS])),
-        (1, top, Report(&[6, top, 8, RESULTS])),
-        (2, 0, Report(&[7, 1, 0, 0])),
-        (2, LEN + 1, Report(missing)),
-        (2, target + 1, Report(&[7, 1, 2, 1024])),
-        (2, top, Report(&[8, top, 0, MOST])),
-        (3, 0, Nothing),
-        (3, 1, Nothing),
-        (3, 3, Nothing),
-        (3, 4, Nothing),
-        (3, 5, Nothing),
-        (3, 6, Nothing),
-        (3, top, Nothing),
-        (4, 2, Report(&[6, 2, 0, target - 1])),
-        (4, 4, Report(missing)),
-        (4, top, Report(&[6, top, 0, target - 1])),
-        (5, 0, Nothing),
-        (5, 2, Nothing),
-        (5, top, Nothing),
-        (6, 1, Report(&[7, 1, 0, 0])),
-        (6, top, Report(&[7, top, 0, 0])),
-        (7, 0, Report(&[4, 1, 0])),
-        (7, 2, Report(&[4, 1, 2])),
-        (7, top, Report(&[4, 1, top])),
-        (8, 0, Report(&[6, RESULTS, 8, 0])),
-        (8, 43, Report(&[8, 43, 0, room])),
-        (8, room, Report(missing)),
-        (8, room + 4, Report(&[8, room + 4, 0, room])),
-        (8, top - 3, Report(&[8, top - 3, 0, room])),
-        (8, top, Report(&[8, top, 0, room])),
-    ];
-    let row = |&(at, value, comes): &(usize, u32, Comes<'_>)| {
-        let hear = match comes {
-            Nothing => HearNothing,
-            Report(fault) => HearReport(0, false, fault.to_vec()),
+    let right = changes::Response {
+        results: RESULTS,
+        length: LEN,
+        target: TARGET as u32,
+        room: 1024 + LEN - header,
+        most: MOST,
+    };
+    let row = |wrong: changes::Wrong| {
+        let (name, at, value) = (wrong.name, wrong.word, wrong.value);
+        let hear = match wrong.report {
+            None => HearNothing,
+            Some(fault) => HearReport(0, false, fault),
         };
         let script = vec![Hear, Patched(vec![(0, at, value)]), hear];
-        let name = format!("{} ({at}) is {value}", fields[at].0);
+        let name = format!("{name} ({at}) is {value}");
         with(Ask::Read, name, RESPONSES, script)
     };
-    let mut cases: Vec<Case> = rows.iter().map(row).collect();
+    let mut cases: Vec<Case> = changes::response(&right).into_iter().map(row).collect();
     let changed =
         |name: &'static str, change: fn(&crate::server::Call, &mut Vec<Vec<u8>>), hear| {
             let script = vec![Hear, Transmissions(change), hear];

@@ -1,0 +1,186 @@
+//! Serving with the extensions of version-two-01: characteristics, calls by ROPT_XMTREQ, and replies to them.
+
+use super::call::{Call, READ};
+use super::case::{Act, Operation, StrayTwo, Transmitting};
+use super::connection::{Connection, Over};
+use super::nfs::Results;
+use super::rules::Rule;
+use super::second::{Reply, Transmitted, refusal, report, spoil, stray, transmitted};
+use super::stage::Report;
+use super::versions::INTRODUCTION;
+use super::waiting::Waiting;
+use crate::wire::ddp;
+use crate::wire::v2::{self, CALL, INITXCH};
+
+/// The direction of calls, which messages in the form of version 1 have not, bytes.
+const DIRECTION: usize = 4;
+/// Receives of 5120 bytes with a target of 4096, and calls in sixteen transmissions, or in one.
+const ONE_SHORT_TARGET: [u32; 26] = short_target(16);
+const ONE_TRANSMISSION: [u32; 26] = short_target(1);
+
+/// Returns the words of ROPT_INITXCH of an end with a short target that takes calls in so many transmissions.
+const fn short_target(most: u32) -> [u32; 26] {
+    [
+        5, 1, 4, 5120, 4, 4, 7, 5, 40, 5120, 2, 1, 1024, 1, 0, 1, 4096, 4096, 1, 6, 4, most, 7, 4,
+        64, 0,
+    ]
+}
+
+impl Connection<'_> {
+    fn transmitting(&self) -> Option<Transmitting> {
+        match self.stage.act {
+            Act::Transmit(transmitting) => Some(transmitting),
+            _ => None,
+        }
+    }
+
+    /// Returns the characteristics of this server, if the act has some. They hold from then on.
+    pub(super) fn told(&mut self) -> Option<Vec<u8>> {
+        let words = match (self.stage.act, self.transmitting()) {
+            (Act::Tell(words), _) => {
+                self.stage.shared().acted = true;
+                words.to_vec()
+            }
+            (_, Some(Transmitting::OneShortTarget)) => ONE_SHORT_TARGET.to_vec(),
+            (_, Some(Transmitting::OneTransmission)) => ONE_TRANSMISSION.to_vec(),
+            (_, Some(_)) => v2::everything(),
+            _ => return None,
+        };
+        let is_limit = matches!(
+            self.transmitting(),
+            Some(
+                Transmitting::Plain | Transmitting::OneShortTarget | Transmitting::OneTransmission
+            )
+        );
+        // A reply shows whether the data of READs is placed.
+        let shows = self.stage.operation != Operation::Read;
+        self.stage.shared().acted |= is_limit && shows;
+        let receive = self.second.tell(&words);
+        self.thresholds.calls = receive.saturating_sub(DIRECTION);
+        Some(v2::operation(INTRODUCTION, CALL, INITXCH, &words, &[]))
+    }
+
+    /// Keeps a call that came by ROPT_XMTREQ.
+    pub(super) fn transmitted(&mut self, call: Transmitted, length: usize) -> Result<(), Over> {
+        let Transmitted {
+            header,
+            payload,
+            request,
+        } = call;
+        self.outstanding = self.outstanding.saturating_add(1);
+        self.wait(Waiting {
+            length: payload.len().max(length),
+            header,
+            behind: payload,
+            handle: 0,
+            is_placed: false,
+            request: Some(request),
+        })
+    }
+
+    /// Takes an answer of the client to a message of this server.
+    pub(super) fn reported(&self, xid: u32, code: u32) -> Result<(), Over> {
+        let mut shared = self.stage.shared();
+        if let Some(report) = &mut shared.report {
+            report.came |= report.xid == xid && report.codes.contains(&code);
+        }
+        if self.stage.act == Act::Honest {
+            shared.findings.look(Rule::Error, false, || {
+                format!("an error or an answer with XID {xid:#x} that nothing asked for")
+            });
+        }
+        Ok(())
+    }
+
+    /// Sends a message that no call asked for.
+    pub(super) fn stray_of_2016(&mut self, call: &Call, of: StrayTwo) -> Result<(), Over> {
+        let (message, expected) = stray(of);
+        let mut shared = self.stage.shared();
+        shared.acted = true;
+        shared.disturbed = Some(call.clone());
+        shared.findings.look(Rule::Discarded, true, String::new);
+        shared.report = expected.map(|(xid, codes, text)| Report {
+            xid,
+            codes,
+            text: Some(text),
+            came: false,
+        });
+        drop(shared);
+        self.post(ddp::SEND, 0, &message)
+    }
+
+    /// Refuses a call by ROPT_XMTREQ, if this is what the act says. Looks whether one comes that must not come again.
+    pub(super) fn refuses_request(&mut self, call: &Call) -> Result<bool, Over> {
+        let all = match self.transmitting() {
+            Some(Transmitting::Refuse) => true,
+            Some(Transmitting::Report) => false,
+            _ => return Ok(false),
+        };
+        if self.request.is_none() {
+            return Ok(false);
+        }
+        let xid = call.xid();
+        let mut shared = self.stage.shared();
+        if let Some((number, refused)) = shared.refused_placed {
+            let is_again = number == self.number && (all || refused == xid);
+            shared.findings.look(Rule::PlacedRefused, !is_again, || {
+                format!("ROPT_XMTREQ with XID {xid:#x} after an error about {refused:#x}")
+            });
+            return Ok(false);
+        }
+        shared.acted = true;
+        shared.refused_placed = Some((self.number, xid));
+        shared.findings.look(Rule::PlacedRefused, true, String::new);
+        drop(shared);
+        let answer = match all {
+            true => refusal(xid),
+            false => report(xid),
+        };
+        self.send(ddp::SEND, 0, &answer)?;
+        Ok(true)
+    }
+
+    /// Returns the reply to a call by ROPT_XMTREQ.
+    pub(super) fn transmission(&self, call: &Call, results: &Results) -> Option<Reply> {
+        let request = self.request.as_ref()?;
+        let targets = self.second.client_targets();
+        transmitted(call, results, request, &targets, v2::INLINE)
+    }
+
+    /// Sends ROPT_XMTRESP with a wrong value, before the right one. Its data is wrong as well, so that it shows whether
+    /// the client takes it.
+    pub(super) fn wrong_transmission(
+        &mut self,
+        call: &Call,
+        results: &Results,
+    ) -> Result<(), Over> {
+        let Some(Transmitting::Field(name)) = self.transmitting().filter(|_| call.is(READ)) else {
+            return Ok(());
+        };
+        let mut wrong = results.clone();
+        for octet in wrong.data.iter_mut().flatten() {
+            *octet = !*octet;
+        }
+        let Some(mut reply) = self.transmission(call, &wrong) else {
+            return Ok(());
+        };
+        let position = rpc_length(&wrong);
+        let length = wrong.data.as_ref().map_or(0, Vec::len) as u32;
+        let target = self
+            .second
+            .client_targets()
+            .first()
+            .map_or(0, |it| it.length) as u32;
+        if !reply.is_placed || !spoil(&mut reply, name, (position, length, target), self.spoilt) {
+            return Ok(());
+        }
+        self.spoilt += 1;
+        self.stage.shared().acted = true;
+        self.post(ddp::SEND, 0, &reply.message)
+    }
+}
+
+/// Returns the length of the RPC message of a reply without its data, bytes.
+fn rpc_length(results: &Results) -> u32 {
+    24 + results.head.len() as u32
+}
