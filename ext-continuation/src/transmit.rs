@@ -4,6 +4,7 @@ pub(crate) mod call;
 mod replies;
 pub(crate) mod reply;
 
+use std::any::Any;
 use std::collections::VecDeque;
 
 use onc_rpc::Message;
@@ -20,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::group::Group;
 use crate::transmit::call::SentCalls;
-use crate::transmit::reply::LastReply;
+use crate::transmit::reply::{LastReply, ReplyContext};
 use crate::{
     Config, Fault, PeerAnnouncements, RequestReceiveLimit, ResponseSendLimit, Usable, XMTCONT,
     XMTERR, XMTREQ, XMTRESP, decide,
@@ -296,6 +297,13 @@ impl TransferMode for Transmit {
 
     fn plan_reply(&mut self, reply: &ReplyToPlan<'_>) -> ReplyCandidates {
         self.reply_candidates(reply)
+    }
+
+    /// "In all cases, each xmddp_rsdloc sent as part of a request has a corresponding xmddp_loc in the
+    /// associated response" (section 7.4), and RDMA2_MSG has no place for one.
+    fn takes_base_reply(&self, context: &(dyn Any + Send)) -> bool {
+        let context = context.downcast_ref::<ReplyContext>();
+        context.is_none_or(|context| context.directions.is_empty())
     }
 
     fn send_reply(

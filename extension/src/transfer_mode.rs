@@ -281,6 +281,14 @@ pub trait TransferMode {
         ReplyCandidates::new()
     }
 
+    /// Returns whether one Send of the base protocol may answer a call with this context
+    /// ([`IncomingCall::context`]) if the reply has bulk items. With `false`, it does so only if this
+    /// extension has no transfer mode for the reply. The default is `true`.
+    fn takes_base_reply(&self, context: &(dyn Any + Send)) -> bool {
+        let _ = context;
+        true
+    }
+
     /// Returns a transfer mode for the reply to a call of the base protocol that offered these write
     /// chunks, as an alternative to the plan of the base protocol. By default there is none.
     fn plan_base_reply(

@@ -186,8 +186,8 @@ impl Responder {
         Ok((shape, plan))
     }
 
-    /// Lets the extension that carried the call lay out its reply, if that is cheaper than `base`.
-    /// Returns `None` if it is not.
+    /// Lets the extension that carried the call lay out its reply, if that is cheaper than `base` or the
+    /// extension does not take `base` for a reply. Returns `None` if it is not.
     ///
     /// # Errors
     /// The extension cannot lay out its own plan, or divides the reply into more messages than it
@@ -216,6 +216,7 @@ impl Responder {
             limits: &limits,
             context: &*carried.context,
         };
+        let base = base.filter(|_| mode.takes_base_reply(reply.context));
         let Some(best) = choose_reply(&reply, base, mode, costs, &mut self.last_reply) else {
             return Ok(None);
         };
