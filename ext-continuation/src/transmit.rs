@@ -300,7 +300,8 @@ impl TransferMode for Transmit {
     }
 
     /// "In all cases, each xmddp_rsdloc sent as part of a request has a corresponding xmddp_loc in the
-    /// associated response" (section 7.4), and RDMA2_MSG has no place for one.
+    /// associated response" (section 7.4), and RDMA2_MSG has no place for one. drafts/errata.md says which
+    /// replies come by it all the same.
     fn takes_base_reply(&self, context: &(dyn Any + Send)) -> bool {
         let context = context.downcast_ref::<ReplyContext>();
         context.is_none_or(|context| context.directions.is_empty())

@@ -426,6 +426,27 @@ fn rtr_s7_4_what_became_of_each_direction_is_said() {
 }
 
 #[test]
+fn rtr_s7_4_rdma2_msg_is_no_answer_to_directions() {
+    let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
+    let read = message(XID, Direction::Call, 112, &[]);
+    let planning = Planning::new(&client, &read, ReplyNeed::new(128, [8192]));
+    let mut seen = [false; 2];
+    for at in 0..planning.candidates(&mut client).len() {
+        let candidate = planning.candidates(&mut client).remove(at);
+        let (incoming, _, _, sent) = carry_call(&mut client, &mut server, XID, &read, candidate);
+        let request = Request::decode(&sent[0].fields).expect("well-formed");
+        let has_directions = !request.directions.is_empty();
+        let mode = server
+            .extensions
+            .transfer_mode(1)
+            .expect("it plans replies");
+        assert_eq!(mode.takes_base_reply(&*incoming.context), !has_directions);
+        seen[usize::from(has_directions)] = true;
+    }
+    assert!(seen[1], "{seen:?}");
+}
+
+#[test]
 fn rtr_s7_4_an_item_whose_size_decides_is_placed_as_far_as_receives_go() {
     let (mut client, mut server) = pair_of("ddp+cont", "ddp+cont");
     let read = message(XID, Direction::Call, 112, &[]);
