@@ -329,9 +329,11 @@ fn directions(file: &[u8]) -> Vec<Case> {
             (8, u32::MAX, Good),
         ],
     );
-    // A direction whose minimum length exceeds the item has no effect.
-    cases.push(plain.with(5, LEN + 1, &Good, &answered()));
-    cases.push(plain.with(5, u32::MAX, &Good, &answered()));
+    // An item shorter than the minimum length of its direction stays in the payload: XMDTYPE_TOOSHORT.
+    let short = transmitted(&[1, HEADER, LEN, 5], HEADER + LEN);
+    for least in [LEN + 1, u32::MAX] {
+        cases.push(plain.with(5, least, &Good, &short));
+    }
     for (kind, label) in [(1, "xmdrsdl_ex"), (3, "xmdrsdl_chex")] {
         let item = [("xmdrsdl_type", kind), (label, 1)];
         let request = read(file, &[&item[..], &offered(sink)].concat());
