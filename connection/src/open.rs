@@ -215,9 +215,13 @@ impl Open {
         }
         // Nothing else arrives between the parts of a message.
         let continued = self.incomplete_since.is_some();
+        if self.shared.has_extensions {
+            // Before the message is handled: a complete call must not wait for memory that its own parts are charged
+            // for.
+            self.note_incomplete(now);
+        }
         self.dispatch(incoming, invalidated, continued);
         if self.shared.has_extensions {
-            self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
             // message carries its properties, and new limits precede what relies on them.
             let decided = self.shared.actions.len();

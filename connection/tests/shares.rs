@@ -196,19 +196,35 @@ fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
     assert!(!server.connection.waits_for_memory());
 }
 
-/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, the account of its connection,
-/// and what a call in progress holds: all that the connection may take, as for its reply in a relay.
-fn with_a_call_in_progress() -> (WgPeer, Account, Charge) {
+/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, and the account of its connection.
+fn wg_client() -> (WgPeer, Account) {
     let account = Budget::new(4 * MIB, 8).account();
     let options = Options::server(rpcrdma_protocols::base());
     let mut config = support::server(Versions::only(Version::TWO_WG), options);
     config.pool = Pool::new(64 * MIB).charged_to(&account);
-    let mut client = WgPeer::new(config).exchanged(&Properties::default());
+    let client = WgPeer::new(config).exchanged(&Properties::default());
+    (client, account)
+}
+
+/// Returns a client as [`wg_client`] does, and what a call in progress holds: all that the connection may take, as for
+/// its reply in a relay.
+fn with_a_call_in_progress() -> (WgPeer, Account, Charge) {
+    let (mut client, account) = wg_client();
     client.send_rpc(inline_call(Default::default()), &message(1, 20, &[]));
     assert_eq!(client.end.delivered.len(), 1);
     let mut of_reply = Charge::new(Some(account.clone()));
     of_reply.add(account.room());
     (client, account, of_reply)
+}
+
+/// Sends the parts of a call but the last one, each with so many bytes of it. Returns the last one.
+fn send_begun<'a>(client: &mut WgPeer, xid: u32, call: &'a [u8], each: usize) -> &'a [u8] {
+    let mut rest = call;
+    while let Some((part, after)) = rest.split_at_checked(each) {
+        rest = after;
+        client.send_middle(Direction::Call, xid, part, rest.len());
+    }
+    rest
 }
 
 /// Otherwise the client would lose the connection for a call that it had credits for, and the replies to the others with
@@ -219,12 +235,8 @@ fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
     let of_calls = account.held();
     let calls = [2, 3].map(|xid| bytes(&message(xid, 25_000, &[])));
     for (number, (xid, call)) in (2..).zip(&calls).enumerate() {
-        let mut rest = &call[..];
-        while let Some((part, after)) = rest.split_at_checked(4000) {
-            rest = after;
-            client.send_middle(Direction::Call, xid, part, rest.len());
-        }
-        client.send(xid, inline_call(Default::default()), rest);
+        let last = send_begun(&mut client, xid, call, 4000);
+        client.send(xid, inline_call(Default::default()), last);
         assert_eq!(client.end.closed, None);
         assert_eq!(client.end.delivered.len(), 1, "the others wait");
         // They are charged like their parts before.
@@ -249,14 +261,8 @@ fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
 fn a_waiting_call_is_executed_when_its_connection_holds_nothing_else() {
     let (mut client, account, of_reply) = with_a_call_in_progress();
     let call = bytes(&message(2, 25_000, &[]));
-    client.send_middle(Direction::Call, 2, &call[..4000], call.len() - 4000);
-    for at in (4000..call.len()).step_by(4000) {
-        let part = &call[at..call.len().min(at + 4000)];
-        match call.len() - at - part.len() {
-            0 => client.send(2, inline_call(Default::default()), part),
-            remaining => client.send_middle(Direction::Call, 2, part, remaining),
-        }
-    }
+    let last = send_begun(&mut client, 2, &call, 4000);
+    client.send(2, inline_call(Default::default()), last);
     // Whatever is released, others take.
     client.reply(None);
     assert_eq!(client.end.delivered.len(), 0);
@@ -269,6 +275,20 @@ fn a_waiting_call_is_executed_when_its_connection_holds_nothing_else() {
     client.end.run();
     assert_eq!(client.end.delivered.len(), 1);
     assert_eq!(account.held(), PER_CALL);
+}
+
+/// A call whose parts hold more than the guaranteed memory is executed, although others hold the rest.
+#[test]
+fn a_call_in_parts_does_not_wait_for_its_own_parts() {
+    let (mut client, account) = wg_client();
+    let call = bytes(&message(1, 25_000, &[]));
+    let last = send_begun(&mut client, 1, &call, 4000);
+    let mut others = Charge::new(Some(account.common()));
+    others.add(4 * MIB);
+    assert!(account.held() > account.guaranteed() && account.room() == 0);
+    client.send(1, inline_call(Default::default()), last);
+    assert!(!client.end.connection.waits_for_memory());
+    assert_eq!(client.end.delivered.len(), 1);
 }
 
 /// The parts have a limit of their own.
