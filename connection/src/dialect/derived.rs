@@ -365,6 +365,10 @@ impl<D: Derived> Session for DerivedSession<D> {
         self.base.in_progress()
     }
 
+    fn copied_parts(&self) -> usize {
+        self.base.copied_parts()
+    }
+
     fn announced(&self) -> Option<(Vec<Property>, Option<Vec<Property>>)> {
         self.base.announced()
     }
