@@ -428,6 +428,24 @@ fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {
     }
 }
 
+/// A call that was sent, and whose chunks the peer refuses, would be sent again without them.
+#[test]
+fn no_call_is_sent_after_those_that_were_not_sent_were_cancelled() {
+    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    peer.end
+        .call(message(1, 1, &[data(1, 90_000)]), &room(1, &[]));
+    assert_eq!(chunks_of(&peer.take()).reads.len(), 1);
+    assert!(!peer.end.connection.cancel_unsent(), "it was sent");
+    peer.send_error(1, ErrorBody::ReadChunks { max: 0 });
+    assert_eq!(peer.taken(), []);
+    assert!(peer.end.finished.is_empty() && peer.end.registered.is_empty());
+    assert_eq!(peer.end.connection.unfinished_calls(), 0);
+    // Nor is one that is made now.
+    peer.end.call(message(2, 1, &[]), &room(1, &[]));
+    assert_eq!(finished(&mut peer), (2, None));
+    assert_eq!(peer.taken(), []);
+}
+
 /// A responder that reads nothing at all gets a continued call.
 #[test]
 fn wg_s7_3_1_a_call_is_continued_instead_of_having_chunks() {

@@ -330,6 +330,9 @@ impl Requester {
             self.carried_ended(shared, xid, carrier);
         }
         if let Outcome::Again(mut call) = outcome {
+            if !self.takes_calls() {
+                return self.earlier_errors.forget(xid);
+            }
             // What it waited for ended when it was first planned.
             call.waits = None;
             // It was made before all that are pending.
