@@ -108,7 +108,7 @@ pub trait Session: fmt::Debug + Send {
 
 /// The number of the transfer mode that belongs to the version itself. Those of extensions are
 /// numbered by the indexes of the extensions.
-pub(crate) const VERSIONS_OWN: usize = usize::MAX;
+const VERSIONS_OWN: usize = usize::MAX;
 
 /// The transfer modes of a connection apart from base plans: one that belongs to the version, and
 /// those of its extensions.
