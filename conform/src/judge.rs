@@ -68,7 +68,8 @@ fn starts(address: &str, prefix: &str) -> bool {
 /// Judges a server by the selected cases. `each` is called for each case as soon as it has ended; if it
 /// returns false, the rest is not performed, and the report says so. Cases of a version that the server does not
 /// speak are not performed; one entry stands for all of them. That entry is a failure if the server does not say that
-/// it does not speak the version. A case that needs one that is left out is not performed either.
+/// it does not speak the version. A case that needs one that is left out is not performed either: by
+/// [`Selection::skip`], or as it could exhaust a server.
 pub fn judge(
     cases: &[Case],
     selection: &Selection,
@@ -118,8 +119,7 @@ pub fn judge(
     }
     // Cases without which others are not tested, and why.
     let mut failed: HashMap<String, &str> = HashMap::new();
-    // Bases that are not selected are performed silently where a selected case depends on them.
-    let mut bases: HashMap<&str, Option<&str>> = HashMap::new();
+    let mut bases = Bases::new(cases, selection, server);
     for case in selected {
         let address = case.address();
         if let Some(why) = selection.unfit.get(&address) {
@@ -136,22 +136,7 @@ pub fn judge(
             let wrong = match failed.get(base) {
                 Some(wrong) => Some(*wrong),
                 None if report.entries.iter().any(|it| it.address == base) => None,
-                None => *bases.entry(base).or_insert_with(|| {
-                    let Some(case) = cases.iter().find(|it| it.address() == base) else {
-                        return Some("is the address of no case");
-                    };
-                    if selection.skips(base, case.dialect.group()) {
-                        return Some("was left out");
-                    }
-                    // Nothing is known of a case that cannot be performed here.
-                    if selection.unfit.contains_key(base) {
-                        return None;
-                    }
-                    match perform(case, server).result {
-                        Ok(()) => None,
-                        Err(_) => Some("failed"),
-                    }
-                }),
+                None => bases.wrong(base),
             };
             if let Some(wrong) = wrong {
                 failed.insert(address, "was not tested");
@@ -202,6 +187,63 @@ pub fn judge(
         }
     }
     report
+}
+
+/// Cases that are not selected, or not performed yet, and that selected ones need. They are performed silently.
+struct Bases<'a> {
+    cases: &'a [Case],
+    selection: &'a Selection,
+    server: &'a Server,
+    /// What is wrong with each case that was looked at.
+    known: HashMap<&'a str, Option<&'static str>>,
+}
+
+impl<'a> Bases<'a> {
+    fn new(cases: &'a [Case], selection: &'a Selection, server: &'a Server) -> Self {
+        Self {
+            cases,
+            selection,
+            server,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Returns why a case that needs the one with this address is not tested, if it is not.
+    fn wrong(&mut self, address: &'a str) -> Option<&'static str> {
+        if let Some(known) = self.known.get(address) {
+            return *known;
+        }
+        // Until more is known. Files of cases can have some that need each other.
+        self.known.insert(address, Some("needs itself"));
+        let wrong = self.look_at(address);
+        self.known.insert(address, wrong);
+        wrong
+    }
+
+    fn look_at(&mut self, address: &'a str) -> Option<&'static str> {
+        let Some(case) = self.cases.iter().find(|it| it.address() == address) else {
+            return Some("is the address of no case");
+        };
+        if self.selection.skips(address, case.dialect.group()) {
+            return Some("was left out");
+        }
+        if case.hostile && !self.selection.hostile {
+            return Some("could exhaust the server, and was left out");
+        }
+        // Nothing is known of a case that cannot be performed here.
+        if self.selection.unfit.contains_key(address) {
+            return None;
+        }
+        if let Some(needed) = case.needs.as_deref()
+            && self.wrong(needed).is_some()
+        {
+            return Some("was not tested");
+        }
+        match perform(case, self.server).result {
+            Ok(()) | Err(Failed::NotApplicable(_)) => None,
+            Err(Failed::Deviation(_) | Failed::Unreachable(_)) => Some("failed"),
+        }
+    }
 }
 
 #[cfg(test)]

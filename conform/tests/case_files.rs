@@ -18,6 +18,11 @@ use common::Served;
 
 /// Returns the verdict of each case of a text.
 fn verdicts(text: &str) -> Vec<Verdict> {
+    verdicts_of(text, &Selection::default())
+}
+
+/// Returns the verdicts of the selected cases of a text.
+fn verdicts_of(text: &str, selection: &Selection) -> Vec<Verdict> {
     let served = Served::start(4096);
     let server = Server {
         address: served.address,
@@ -26,7 +31,7 @@ fn verdicts(text: &str) -> Vec<Verdict> {
     };
     let vocabularies = Vocabularies::new(&[]);
     let cases = parse("a.case", text, &vocabularies, &served.ground()).unwrap();
-    let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
+    let report = judge(&cases, selection, &server, &mut |_| true);
     assert_eq!(report.untestable, None);
     let verdicts = report.entries.into_iter();
     verdicts.map(|entry| entry.verdict).collect()
@@ -91,6 +96,41 @@ fn a_case_whose_base_is_missing_is_not_tested() {
         <-- nothing";
     let why = "rfc8166/4.6.2/1 is the address of no case";
     assert_eq!(verdicts(text), [Verdict::NotTested(why.into())]);
+}
+
+/// Returns a case with this number and these lines, which fails if the server sends nothing.
+fn failing(number: u32, lines: &str) -> String {
+    let sends = "sends RDMA_DONE\nexpects a reply, which there is not";
+    let what = "--> RDMA_DONE\n<-- RDMA_MSG within 300ms";
+    format!("case rfc8166/4.6.2/{number} MUST\n{lines}\n{sends}\n{what}\n\n")
+}
+
+/// Such a case is performed with `--hostile` alone.
+#[test]
+fn a_case_whose_base_could_exhaust_a_server_is_not_tested() {
+    let text = failing(900, "hostile") + &failing(901, "needs rfc8166/4.6.2/900");
+    let why = "rfc8166/4.6.2/900 could exhaust the server, and was left out";
+    assert_eq!(verdicts(&text), [Verdict::NotTested(why.into())]);
+}
+
+/// Bases that are not selected are performed, if the cases that they need themselves did not fail.
+#[test]
+fn a_base_whose_own_base_fails_is_not_performed() {
+    let first = failing(900, "");
+    let second = failing(901, "needs rfc8166/4.6.2/900");
+    let third = failing(902, "needs rfc8166/4.6.2/901");
+    let only = Selection {
+        only: vec!["rfc8166/4.6.2/902".into()],
+        ..Selection::default()
+    };
+    let not_tested = |it: &str| Verdict::NotTested(format!("rfc8166/4.6.2/{it}"));
+    let verdicts = verdicts_of(&(first + &second + &third), &only);
+    assert_eq!(verdicts, [not_tested("901 was not tested")]);
+    // Two that need each other.
+    let other = failing(900, "needs rfc8166/4.6.2/901");
+    let verdicts = verdicts_of(&(other + &second), &Selection::default());
+    let each = ["901 was not tested", "900 was not tested"];
+    assert_eq!(verdicts, each.map(not_tested));
 }
 
 #[test]

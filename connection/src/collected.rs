@@ -3,10 +3,18 @@
 use rpcrdma_host::{Account, Charge};
 
 /// The memory of the parts of an incomplete message, charged to the account of the connection.
+///
+/// The driver may count the receives that the parts are in as well, or the copies of those
+/// ([`Config::longest_uncounted`](crate::Config::longest_uncounted)). So one message of a connection at a time is charged
+/// twice, which the time-out of messages in several parts limits.
 #[derive(Debug)]
 pub(crate) struct Collected {
     account: Option<Account>,
     charge: Charge,
+    /// Bytes of the charge that are memory of receives.
+    receives: usize,
+    /// The part of these that the driver counts as well.
+    counted: usize,
 }
 
 impl Collected {
@@ -14,10 +22,14 @@ impl Collected {
         Self {
             charge: Charge::new(account.clone()),
             account,
+            receives: 0,
+            counted: 0,
         }
     }
 
-    /// Records that the parts take so many bytes now. Returns false if there is no memory for more.
+    /// Records that the parts take so many bytes now, `copies` of which are not memory of receives. `counts` says that
+    /// the driver counts the memory of the message that was received last. Returns false if there is no memory for
+    /// more.
     ///
     /// Calls in progress may take all memory that the connection can have, and release it when they are answered. A
     /// message that has begun cannot wait for that. If they were counted, the peer would lose the connection because of
@@ -26,8 +38,28 @@ impl Collected {
     /// of this one as far as its calls use it. All connections together can hold more than the budget, by no more than
     /// the calls of one of them hold beyond its guaranteed memory.
     #[inline]
-    pub(crate) fn set(&mut self, bytes: usize) -> bool {
+    pub(crate) fn set(&mut self, bytes: usize, copies: usize, counts: bool) -> bool {
+        let receives = bytes.saturating_sub(copies);
+        if counts {
+            self.counted += receives.saturating_sub(self.receives);
+        }
+        self.receives = receives;
+        self.counted = self.counted.min(receives);
         bytes == self.charge.bytes() || self.change(bytes)
+    }
+
+    /// Ends the charge, because the message is complete or given up. Returns the bytes that nobody counts from now on:
+    /// those that the driver does not.
+    #[inline]
+    pub(crate) fn release(&mut self) -> usize {
+        match self.charge.bytes() {
+            0 => 0,
+            bytes => {
+                self.charge.sub(bytes);
+                self.receives = 0;
+                bytes.saturating_sub(std::mem::take(&mut self.counted))
+            }
+        }
     }
 
     fn change(&mut self, bytes: usize) -> bool {
@@ -75,9 +107,9 @@ mod tests {
 
         fn part_arrives(&mut self) -> bool {
             let before = self.parts.charge.bytes();
-            let fits = self.parts.set(before + PART);
+            let fits = self.parts.set(before + PART, 0, false);
             if !fits {
-                assert!(self.parts.set(before), "fewer always fit");
+                assert!(self.parts.set(before, 0, false), "fewer always fit");
             }
             fits
         }

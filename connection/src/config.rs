@@ -276,6 +276,10 @@ pub struct Config {
     pub may_hold_calls: bool,
     /// The pool that provides memory for chunks.
     pub pool: Pool,
+    /// Length in bytes of the longest message whose memory the driver does not count, if it counts that of longer
+    /// ones for as long as anybody holds it: receives that all connections share, and copies of messages. A call
+    /// that waits for memory is not charged for that to the account of `pool`. With `None`, the driver counts none.
+    pub longest_uncounted: Option<usize>,
     /// The address of the peer, for logs, if it is known.
     pub peer: Option<SocketAddr>,
     /// The observer of its calls, if they are traced.
@@ -326,6 +330,7 @@ impl Config {
             may_place: true,
             may_hold_calls: true,
             pool,
+            longest_uncounted: None,
             peer: None,
             trace: None,
             ask_again: None,

@@ -18,7 +18,7 @@ pub enum CallError {
     #[error("protocol error: {0}")]
     Protocol(String),
     /// A server called a client that takes no calls, or from which nothing has arrived yet, or this server is
-    /// not configured to make calls.
+    /// not configured to make calls; or this end is ending the connection.
     #[error("the client takes no calls: {0}")]
     NoCallbacks(String),
 }

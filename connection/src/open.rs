@@ -192,6 +192,7 @@ impl Open {
             let reason = overrun.to_string();
             return shared.actions.push_back(Action::Close { reason });
         }
+        let len = total_len(&message);
         let receiver = Receiver {
             side: shared.config.role.side(),
             takes_calls: self.responder.is_some(),
@@ -215,9 +216,13 @@ impl Open {
         }
         // Nothing else arrives between the parts of a message.
         let continued = self.incomplete_since.is_some();
+        if self.shared.has_extensions {
+            // Before the message is handled: a complete call must not wait for memory that its own parts are charged
+            // for.
+            self.note_incomplete(now, len);
+        }
         self.dispatch(incoming, invalidated, continued);
         if self.shared.has_extensions {
-            self.note_incomplete(now);
             // Messages of extensions go before the actions just queued, because an end's first
             // message carries its properties, and new limits precede what relies on them.
             let decided = self.shared.actions.len();
@@ -247,7 +252,7 @@ impl Open {
         if let Some(requester) = &mut self.requester {
             requester.handle_invalidated(shared, None, invalidated);
         }
-        self.note_incomplete(now);
+        self.note_incomplete(now, 0);
         // Messages of extensions go first, as in `received`.
         let decided = self.shared.actions.len();
         self.run_extensions();
@@ -320,18 +325,22 @@ impl Open {
     }
 
     /// Records the time since which a message in several transmissions has been incomplete, and the
-    /// memory of its parts.
-    fn note_incomplete(&mut self, now: Time) {
+    /// memory of its parts. `len` is the length in bytes of the message that was received last.
+    fn note_incomplete(&mut self, now: Time, len: u64) {
+        self.shared.uncounted_parts = 0;
         let Some(bytes) = self.shared.session.in_progress() else {
             self.incomplete_since = None;
-            let _ = self.collected.set(0);
+            self.shared.uncounted_parts = self.collected.release();
             return;
         };
         self.incomplete_since.get_or_insert(now);
-        if !self.collected.set(bytes) {
+        let uncounted = self.shared.config.longest_uncounted;
+        let counts = uncounted.is_some_and(|longest| len > longest as u64);
+        let copies = self.shared.session.copied_parts();
+        if !self.collected.set(bytes, copies, counts) {
             if self.shared.session.refuse_parts() {
                 self.incomplete_since = None;
-                let _ = self.collected.set(0);
+                self.collected.release();
                 return;
             }
             let reason = "no memory for the rest of a message in several parts".to_owned();
@@ -533,10 +542,12 @@ impl Open {
     /// Accepts a call of this end, to be sent to the peer.
     ///
     /// # Errors
-    /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client takes none.
+    /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client takes none, or this end is
+    /// ending the connection.
     pub(crate) fn call(&mut self, call: PendingCall) -> Result<(), CallError> {
         let takes = self.peer_takes_calls();
         let why = match &mut self.requester {
+            Some(requester) if !requester.takes_calls() => "this end is ending the connection",
             Some(requester) if takes != ReverseDirection::None => {
                 requester.chunks = takes == ReverseDirection::General;
                 requester.call(&mut self.shared, call);

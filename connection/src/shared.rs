@@ -45,6 +45,9 @@ pub(crate) struct Shared {
     /// The buffer that headers are encoded into.
     pub(crate) headers: BytesMut,
     pub(crate) moved: Moved,
+    /// Bytes of memory that the earlier parts of the message hold that is being handled, and that nobody counts. While
+    /// the message was incomplete, they were charged.
+    pub(crate) uncounted_parts: usize,
 }
 
 /// Frees memory that a slab needed for more entries than it has now, and returns the number of bytes freed.
@@ -79,6 +82,7 @@ impl Shared {
             given: Given::default(),
             headers: BytesMut::with_capacity(HEADER_ROOM),
             moved: Moved::default(),
+            uncounted_parts: 0,
         }
     }
 

@@ -11,10 +11,12 @@ use rpcrdma_connection::{Action, CallId, Connection, Event, Options};
 use rpcrdma_host::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v1::{Body, Chunks, Header, PrivateData, ReadSegment, Segment};
-use rpcrdma_v2_wg::{Direction, Properties};
+use rpcrdma_v2_wg::{Body as WgBody, Direction, ErrorBody, Properties};
 use support::{WgPeer, bytes, configs_with, inline_call, message};
 
 const MIB: usize = 1 << 20;
+/// Length in bytes of a receive.
+const RECEIVE: usize = 4096;
 
 /// Returns a server's connection that shares 4 MiB with seven others, and its account.
 fn server() -> (Connection, Account) {
@@ -196,14 +198,22 @@ fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
     assert!(!server.connection.waits_for_memory());
 }
 
-/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, the account of its connection,
-/// and what a call in progress holds: all that the connection may take, as for its reply in a relay.
-fn with_a_call_in_progress() -> (WgPeer, Account, Charge) {
+/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, and the account of its connection.
+/// The driver of the server counts the memory of messages that are longer than `longest_uncounted`.
+fn wg_client(longest_uncounted: Option<usize>) -> (WgPeer, Account) {
     let account = Budget::new(4 * MIB, 8).account();
     let options = Options::server(rpcrdma_protocols::base());
     let mut config = support::server(Versions::only(Version::TWO_WG), options);
     config.pool = Pool::new(64 * MIB).charged_to(&account);
-    let mut client = WgPeer::new(config).exchanged(&Properties::default());
+    config.longest_uncounted = longest_uncounted;
+    let client = WgPeer::new(config).exchanged(&Properties::default());
+    (client, account)
+}
+
+/// Returns a client as [`wg_client`] does, and what a call in progress holds: all that the connection may take, as for
+/// its reply in a relay.
+fn with_a_call_in_progress(longest_uncounted: Option<usize>) -> (WgPeer, Account, Charge) {
+    let (mut client, account) = wg_client(longest_uncounted);
     client.send_rpc(inline_call(Default::default()), &message(1, 20, &[]));
     assert_eq!(client.end.delivered.len(), 1);
     let mut of_reply = Charge::new(Some(account.clone()));
@@ -211,25 +221,38 @@ fn with_a_call_in_progress() -> (WgPeer, Account, Charge) {
     (client, account, of_reply)
 }
 
+/// Sends the parts of a call but the last one, each with so many bytes of it. Returns the last one.
+fn send_begun<'a>(client: &mut WgPeer, xid: u32, call: &'a [u8], each: usize) -> &'a [u8] {
+    let mut rest = call;
+    while let Some((part, after)) = rest.split_at_checked(each) {
+        rest = after;
+        client.send_middle(Direction::Call, xid, part, rest.len());
+    }
+    rest
+}
+
+/// Sends a call in parts of so many bytes.
+fn send_in_parts(client: &mut WgPeer, xid: u32, call: &[u8], each: usize) {
+    let last = send_begun(client, xid, call, each);
+    client.send(xid, inline_call(Default::default()), last);
+}
+
 /// Otherwise the client would lose the connection for a call that it had credits for, and the replies to the others with
 /// it. It would make all of them again over the next connection, and lose that in the same way.
 #[test]
 fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
-    let (mut client, account, of_reply) = with_a_call_in_progress();
-    let of_calls = account.held();
+    let (mut client, account, of_reply) = with_a_call_in_progress(None);
     let calls = [2, 3].map(|xid| bytes(&message(xid, 25_000, &[])));
-    for (number, (xid, call)) in (2..).zip(&calls).enumerate() {
-        let mut rest = &call[..];
-        while let Some((part, after)) = rest.split_at_checked(4000) {
-            rest = after;
-            client.send_middle(Direction::Call, xid, part, rest.len());
-        }
-        client.send(xid, inline_call(Default::default()), rest);
+    for (xid, call) in (2..).zip(&calls) {
+        let before = account.held();
+        let last = send_begun(&mut client, xid, call, 4000);
+        let with_parts = account.held();
+        assert_eq!(with_parts - before, call.len() / 4000 * RECEIVE);
+        client.send(xid, inline_call(Default::default()), last);
         assert_eq!(client.end.closed, None);
         assert_eq!(client.end.delivered.len(), 1, "the others wait");
-        // They are charged like their parts before.
-        let waiting: usize = calls.iter().take(number + 1).map(Vec::len).sum();
-        assert_eq!(account.held() - of_calls, waiting);
+        // The receives are charged as long as they are held.
+        assert_eq!(account.held(), with_parts);
     }
     drop(of_reply);
     client.reply(None);
@@ -247,16 +270,9 @@ fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
 /// A call that came in parts is charged while it waits for memory, and does not wait for its own.
 #[test]
 fn a_waiting_call_is_executed_when_its_connection_holds_nothing_else() {
-    let (mut client, account, of_reply) = with_a_call_in_progress();
+    let (mut client, account, of_reply) = with_a_call_in_progress(None);
     let call = bytes(&message(2, 25_000, &[]));
-    client.send_middle(Direction::Call, 2, &call[..4000], call.len() - 4000);
-    for at in (4000..call.len()).step_by(4000) {
-        let part = &call[at..call.len().min(at + 4000)];
-        match call.len() - at - part.len() {
-            0 => client.send(2, inline_call(Default::default()), part),
-            remaining => client.send_middle(Direction::Call, 2, part, remaining),
-        }
-    }
+    send_in_parts(&mut client, 2, &call, 4000);
     // Whatever is released, others take.
     client.reply(None);
     assert_eq!(client.end.delivered.len(), 0);
@@ -264,17 +280,85 @@ fn a_waiting_call_is_executed_when_its_connection_holds_nothing_else() {
     let mut others = Charge::new(Some(account.common()));
     others.add(4 * MIB);
     drop(of_reply);
-    assert_eq!((account.held(), account.room()), (call.len(), 0));
+    let of_parts = call.len() / 4000 * RECEIVE;
+    assert_eq!((account.held(), account.room()), (of_parts, 0));
     client.end.connection.retry();
     client.end.run();
     assert_eq!(client.end.delivered.len(), 1);
     assert_eq!(account.held(), PER_CALL);
 }
 
+/// A call whose parts hold more than the guaranteed memory is executed, although others hold the rest.
+#[test]
+fn a_call_in_parts_does_not_wait_for_its_own_parts() {
+    let (mut client, account) = wg_client(None);
+    let call = bytes(&message(1, 25_000, &[]));
+    let last = send_begun(&mut client, 1, &call, 4000);
+    let mut others = Charge::new(Some(account.common()));
+    others.add(4 * MIB);
+    assert!(account.held() > account.guaranteed() && account.room() == 0);
+    client.send(1, inline_call(Default::default()), last);
+    assert!(!client.end.connection.waits_for_memory());
+    assert_eq!(client.end.delivered.len(), 1);
+}
+
+/// Version-two-07, section 7.4.1: there is no room for what more of them would hold, at any time.
+#[test]
+fn calls_that_wait_hold_no_more_than_one_connection_can_ever_have() {
+    let (mut client, account, of_reply) = with_a_call_in_progress(None);
+    let of_calls = account.held();
+    let calls = [2, 3, 4].map(|xid| bytes(&message(xid, 250_000, &[])));
+    for (xid, call) in (2..).zip(&calls) {
+        send_in_parts(&mut client, xid, call, 4000);
+        assert_eq!(client.end.closed, None);
+        let waiting = account.held() - of_calls;
+        assert!(waiting <= account.largest(), "{waiting} bytes held");
+    }
+    let sent = client.taken();
+    let is_error = |body: &&WgBody| matches!(body, WgBody::Error(_));
+    let errors: Vec<_> = sent.iter().filter(is_error).collect();
+    assert!(
+        matches!(errors[..], [WgBody::Error(ErrorBody::System)]),
+        "{errors:?}"
+    );
+    drop(of_reply);
+    client.reply(None);
+    client.end.connection.retry();
+    client.end.run();
+    for call in &calls[..2] {
+        let (id, arrived) = client.end.delivered.pop_front().unwrap();
+        assert_eq!(bytes(&arrived), *call);
+        client.end.reply(id, None);
+    }
+    assert_eq!((client.end.delivered.len(), account.held()), (0, 0));
+}
+
+/// What the driver counts is not charged once more to a call that waits: copies of its short parts alone are.
+#[test]
+fn calls_that_wait_are_not_charged_for_what_the_driver_counts() {
+    let longest_uncounted = Some(1024);
+    let (mut client, account, of_reply) = with_a_call_in_progress(longest_uncounted);
+    let of_calls = account.held();
+    let call = bytes(&message(2, 25_000, &[]));
+    send_in_parts(&mut client, 2, &call, 4000);
+    assert!(client.end.connection.waits_for_memory());
+    assert_eq!(account.held(), of_calls);
+    for (xid, each) in [(3, 1000), (4, 1400)] {
+        let call = bytes(&message(xid, 2000, &[]));
+        let before = account.held();
+        send_in_parts(&mut client, xid, &call, each);
+        let copied = call.len() / each * each;
+        let charged = account.held() - before;
+        assert!((copied..2 * copied).contains(&charged), "{each}: {charged}");
+    }
+    drop((client, of_reply));
+    assert_eq!(account.held(), 0);
+}
+
 /// The parts have a limit of their own.
 #[test]
 fn parts_beyond_the_share_end_their_connection_whatever_its_calls_hold() {
-    let (mut client, account, of_reply) = with_a_call_in_progress();
+    let (mut client, account, of_reply) = with_a_call_in_progress(None);
     let (of_calls, mut remaining) = (account.held(), 4 * MIB);
     let mut held = 0;
     while client.end.closed.is_none() {

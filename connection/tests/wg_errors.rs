@@ -59,10 +59,20 @@ fn reply_chunk(chunk: WriteChunk) -> Chunks {
     }
 }
 
+/// Returns a client whose messages cost so much that chunks are used.
+fn chunking() -> WgPeer {
+    WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1))
+}
+
+/// Returns a client whose registrations cost so much that messages are continued.
+fn continuing() -> WgPeer {
+    WgPeer::client(|client| client.costs.registration = Duration::from_secs(1))
+}
+
 /// Returns a client that makes a call for which chunks of these lengths are offered, and the call's
 /// chunks.
 fn offering(items: &[usize]) -> (WgPeer, Chunks) {
-    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    let mut peer = chunking();
     peer.end.call(message(1, 1, &[]), &room(1, items));
     let chunks = chunks_of(&peer.take());
     (peer, chunks)
@@ -250,15 +260,18 @@ fn wg_s7_3_4_a_zero_means_that_the_call_is_not_repeated() {
     }
 }
 
-/// Returns a client that has made an idempotent call, of whose results `words` are in the payload.
-/// Messages cost so much that chunks are used.
-fn repeatable(words: usize, items: &[usize]) -> WgPeer {
-    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
-    let room = ReplyRoom {
+/// Returns the room for the reply to an idempotent call, of whose results `words` are in the payload.
+fn idempotent(words: usize, items: &[usize]) -> ReplyRoom {
+    ReplyRoom {
         idempotent: true,
         ..room(words, items)
-    };
-    peer.end.call(message(1, 1, &[]), &room);
+    }
+}
+
+/// Returns a client that has made an idempotent call by chunks, of whose results `words` are in the payload.
+fn repeatable(words: usize, items: &[usize]) -> WgPeer {
+    let mut peer = chunking();
+    peer.end.call(message(1, 1, &[]), &idempotent(words, items));
     peer
 }
 
@@ -320,16 +333,11 @@ fn wg_s7_3_5_a_call_without_a_reply_chunk_is_repeated_with_one() {
         (1, &[400_000], 2000),
         (1, &[400_000], 20_000),
     ] {
-        // The costs decide for continuation, or for chunks.
-        let mut peer = WgPeer::client(|client| match items.is_empty() {
-            true => client.costs.registration = Duration::from_secs(1),
-            false => client.costs.per_message = Duration::from_secs(1),
-        });
-        let room = ReplyRoom {
-            idempotent: true,
-            ..room(words, items)
+        let mut peer = match items.is_empty() {
+            true => continuing(),
+            false => chunking(),
         };
-        peer.end.call(message(1, 1, &[]), &room);
+        peer.end.call(message(1, 1, &[]), &idempotent(words, items));
         let first = chunks_of(&peer.take());
         assert_eq!((first.reply, first.writes.len()), (None, items.len()));
         peer.send_error(1, ErrorBody::ReplyResource { needed });
@@ -346,11 +354,8 @@ fn wg_s7_3_5_a_call_without_a_reply_chunk_is_repeated_with_one() {
     }
     // The reply of which the responder tells the length includes the item, which has a write chunk the
     // next time.
-    let mut peer = WgPeer::client(|client| client.costs.registration = Duration::from_secs(1));
-    let long = ReplyRoom {
-        idempotent: true,
-        ..room(1, &[20_000])
-    };
+    let mut peer = continuing();
+    let long = idempotent(1, &[20_000]);
     peer.end.call(message(1, 1, &[]), &long);
     let first = chunks_of(&peer.take());
     assert_eq!((first.reply, first.writes.len()), (None, 0));
@@ -365,12 +370,8 @@ fn wg_s7_3_5_a_call_without_a_reply_chunk_is_repeated_with_one() {
     assert_eq!(chunks_of(&peer.take()).writes.len(), 1);
     // A call without chunks that names no length, or too much, is not repeated.
     for needed in [0, (4 << 20) + 1] {
-        let mut peer = WgPeer::client(|client| client.costs.registration = Duration::from_secs(1));
-        let room = ReplyRoom {
-            idempotent: true,
-            ..room(3000, &[])
-        };
-        peer.end.call(message(1, 1, &[]), &room);
+        let mut peer = continuing();
+        peer.end.call(message(1, 1, &[]), &idempotent(3000, &[]));
         assert_eq!(chunks_of(&peer.take()).reply, None);
         peer.send_error(1, ErrorBody::ReplyResource { needed });
         assert_eq!(finished(&mut peer), (1, None), "{needed}");
@@ -397,7 +398,7 @@ fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {
         vec![segments(1)],
         vec![reads(1), writes(0), segments(1)],
     ] {
-        let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+        let mut peer = chunking();
         peer.end.call(message(1, 1, &items), &room);
         let first = chunks_of(&peer.take());
         assert_eq!((first.reads.len(), first.writes.len()), (3, 2));
@@ -428,6 +429,24 @@ fn wg_s7_3_a_call_is_sent_again_with_fewer_chunks() {
     }
 }
 
+/// A call that was sent, and whose chunks the peer refuses, would be sent again without them.
+#[test]
+fn no_call_is_sent_after_those_that_were_not_sent_were_cancelled() {
+    let mut peer = chunking();
+    peer.end
+        .call(message(1, 1, &[data(1, 90_000)]), &room(1, &[]));
+    assert_eq!(chunks_of(&peer.take()).reads.len(), 1);
+    assert!(!peer.end.connection.cancel_unsent(), "it was sent");
+    peer.send_error(1, ErrorBody::ReadChunks { max: 0 });
+    assert_eq!(peer.taken(), []);
+    assert!(peer.end.finished.is_empty() && peer.end.registered.is_empty());
+    assert_eq!(peer.end.connection.unfinished_calls(), 0);
+    // Nor is one that is made now.
+    peer.end.call(message(2, 1, &[]), &room(1, &[]));
+    assert_eq!(finished(&mut peer), (2, None));
+    assert_eq!(peer.taken(), []);
+}
+
 /// A responder that reads nothing at all gets a continued call.
 #[test]
 fn wg_s7_3_1_a_call_is_continued_instead_of_having_chunks() {
@@ -440,8 +459,7 @@ fn wg_s7_3_1_a_call_is_continued_instead_of_having_chunks() {
             ErrorBody::ReadChunks { max: 0 },
             ErrorBody::Segments { max: 0 },
         ] {
-            let mut peer =
-                WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+            let mut peer = chunking();
             peer.end.call(call.clone(), &room(1, &[]));
             let sent = peer.taken();
             let [
@@ -549,8 +567,7 @@ fn wg_s7_1_3_a_refused_call_ends_with_the_error_about_its_repetition() {
 #[test]
 fn wg_s7_1_3_parts_of_a_refused_type_that_wait_are_not_sent() {
     for others in [0, 1] {
-        let dear = Duration::from_secs(1);
-        let mut peer = WgPeer::client(|client| client.costs.registration = dear);
+        let mut peer = continuing();
         // One after another, so that only the last one waits.
         let mut parts = Vec::new();
         for xid in 1..=others {
@@ -615,8 +632,7 @@ fn wg_s7_2_1_a_continued_call_that_cannot_be_parsed_ends() {
 /// any more: neither one that is registered already, nor a later one.
 #[test]
 fn wg_s7_1_3_calls_are_continued_if_external_ones_are_refused() {
-    let dear = Duration::from_secs(1);
-    let mut peer = WgPeer::client(|client| client.costs.per_message = dear);
+    let mut peer = chunking();
     let long = |xid| message(xid, 2500, &[]);
     peer.end.call(long(1), &room(1, &[]));
     let external = |sent: &[Body]| matches!(sent[..], [Body::Call { external: true, .. }]);
@@ -1174,7 +1190,7 @@ fn wg_s6_6_3_a_reply_chunk_is_used_if_it_is_long_enough() {
 
 /// Returns a client that has offered a reply chunk.
 fn with_reply_chunk() -> (WgPeer, WriteChunk) {
-    let mut peer = WgPeer::client(|client| client.costs.per_message = Duration::from_secs(1));
+    let mut peer = chunking();
     peer.end.call(message(1, 1, &[]), &room(3000, &[]));
     let chunk = chunks_of(&peer.take()).reply.expect("no reply chunk");
     (peer, chunk)

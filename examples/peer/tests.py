@@ -42,17 +42,20 @@ class Client:
             return None
         self.received += 1
         xid, version, credit, kind = (int.from_bytes(message[at : at + 4], "big") for at in range(0, 16, 4))
-        assert version in (2, 3), message.hex()
+        assert version in (1, 2, 3), message.hex()
         self.limit = credit
         return xid, kind, message[16:]
 
     def open(self, values=((v2.RECEIVE_SIZE, words(4096)),)):
         """Exchanges properties. Returns those of the server, encoded."""
-        props = b"".join(words(which) + opaque(value) for which, value in values)
-        self.send(1, v2.CONNPROP_FINAL, words(len(values)) + props)
+        self.announce(values)
         _, kind, announced = self.next()
         assert kind == v2.CONNPROP_FINAL
         return announced
+
+    def announce(self, values):
+        props = b"".join(words(which) + opaque(value) for which, value in values)
+        self.send(1, v2.CONNPROP_FINAL, words(len(values)) + props)
 
     def end(self):
         self.connection.close()
@@ -137,6 +140,15 @@ class Version2(unittest.TestCase):
         self.client.send(0, v2.GRANT)
         self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - 20) + whole[8:20])
         self.client.send(7, v2.CALL_INLINE, call(7, whole[20:]))
+        self.answered(7)
+
+    def test_a_message_of_another_version_is_no_part_of_a_call(self):
+        self.client.open()
+        whole = rpc.null_call(7)
+        self.client.send(7, v2.CALL_MIDDLE, words(len(whole) - 8) + whole[:8])
+        self.client.send(7, v2.CALL_INLINE, GARBAGE, version=1)
+        self.answered(7, v2.VERS_MISMATCH)
+        self.client.send(7, v2.CALL_INLINE, call(7, whole[8:]))
         self.answered(7)
 
     def test_parts_that_do_not_add_up_are_refused_once(self):
@@ -320,10 +332,13 @@ class Placed(unittest.TestCase):
         self.client = Client(places=True)
         self.addCleanup(self.client.end)
         self.announced = self.client.open(self.RECEIVES)
-        # CREATE of "f" in the root, whose handle is 1; the new file has handle 2.
+        self.create(self.client)
+
+    def create(self, client):
+        """CREATE of "f" in the root, whose handle is 1; the new file has handle 2."""
         create = opaque((1).to_bytes(8, "big")) + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)
-        self.client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
-        self.assertEqual(self.client.next()[1], v2.REPLY_INLINE)
+        client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
+        self.assertEqual(client.next()[1], v2.REPLY_INLINE)
 
     @staticmethod
     def nfs(xid, procedure, args):
@@ -395,10 +410,20 @@ class Placed(unittest.TestCase):
         structure = (placement.STRUCTURE, words(2, 1, 256, 0, 0, 1, 3840, 0, 1))
         client.open([structure, (placement.SMALLEST_RESULT, words(1)), (placement.SUPPORT, words(1, 2))])
         self.assertEqual(client.next()[::2], (1, words(v2.BAD_PROPVAL)))
-        create = opaque((1).to_bytes(8, "big")) + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)
-        client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
-        self.assertEqual(client.next()[1], v2.REPLY_INLINE)
+        self.create(client)
         self.assertNotIn(placement.REPLY, self.read(client, 3))
+
+    def test_properties_of_another_version_are_none(self):
+        client = Client(places=True)
+        self.addCleanup(client.end)
+        # The first message decides which version is spoken.
+        client.send(5, v2.CALL_INLINE, call(5))
+        self.assertEqual([client.next()[1] for _ in range(2)], [v2.CONNPROP_FINAL, v2.REPLY_INLINE])
+        client.send(7, v2.CONNPROP_FINAL, words(0), version=1)
+        self.assertEqual(client.next(), (7, v2.ERROR, words(v2.VERS_MISMATCH)))
+        client.announce(self.RECEIVES)
+        self.create(client)
+        self.assertIn(placement.REPLY, self.read(client, 3))
 
     def test_properties_that_were_refused_leave_no_placement(self):
         # The first message is taken, with a structure that has the default length of receives.
@@ -413,9 +438,7 @@ class Placed(unittest.TestCase):
             self.assertEqual(client.next()[1], v2.CONNPROP_FINAL)
             if last:
                 self.assertEqual(client.next(), (1, v2.ERROR, words(v2.BAD_PROPVAL)))
-            create = opaque((1).to_bytes(8, "big")) + opaque(b"f") + words(0, 0, 0, 0, 0, 0, 0)
-            client.send(2, v2.CALL_INLINE, call(2, self.nfs(2, 8, create)))
-            self.assertEqual(client.next()[1], v2.REPLY_INLINE)
+            self.create(client)
             self.assertEqual(placement.REPLY in self.read(client, 3), not last)
             stream = self.write(5, 8)
             self.placed(5, stream, b"12345678", (len(stream), 8, 0, 0))

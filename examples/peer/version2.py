@@ -173,7 +173,7 @@ class Responder(End):
         self.flush()
         # Errors and grants are never answered, and may stand between the parts of a message (erratum 37).
         # Replies are ignored as well: this end makes no calls.
-        if kind == ERROR and self.placing and xid == self.announced_by:
+        if version == VERSION and kind == ERROR and self.placing and xid == self.announced_by:
             # It is about this end's properties, as this end makes no calls.
             self.placing.refused = True
         if kind == ERROR or version == VERSION and kind in (GRANT, REPLY_EXTERNAL, REPLY_MIDDLE, REPLY_INLINE):
@@ -182,25 +182,27 @@ class Responder(End):
         if sum(waits not in REPLY_MIDDLES for _, _, waits, _ in self.waiting) > MAX_ANSWERS:
             raise Broken("more calls than the peer brings credits for the answers (4.2.1)")
         try:
-            if version != VERSION:
-                if version == 1:
-                    raise Refused(VERS_MISMATCH)
+            if version == 1:
+                # What its type says counts for nothing: no properties and no part of a call are refused by this.
+                self.send(xid, ERROR, words(VERS_MISMATCH), version)
+            elif version != VERSION:
                 self.send(xid, ERROR, err_vers(xid, version)[PREFIX:], version)
                 return
-            self.dispatch(xid, kind, reader)
+            else:
+                self.dispatch(xid, kind, reader)
         except Refused as refused:
-            self.refuse(xid, version, kind, refused.code, *refused.details)
+            self.refuse(xid, kind, refused.code, *refused.details)
         except placement.Invalid:
-            self.refuse(xid, version, kind, INVAL_CONT)
+            self.refuse(xid, kind, INVAL_CONT)
         except placement.TooLong:
-            self.refuse(xid, version, kind, SYSTEM)
+            self.refuse(xid, kind, SYSTEM)
         except xdr.TooManySegments:
-            self.refuse(xid, version, kind, SEGMENTS, xdr.MAX_SEGMENTS)
+            self.refuse(xid, kind, SEGMENTS, xdr.MAX_SEGMENTS)
         except (xdr.BadXdr, responder.BadChunks):
-            self.refuse(xid, version, kind, BAD_XDR)
+            self.refuse(xid, kind, BAD_XDR)
         self.grant()
 
-    def refuse(self, xid, version, kind, code, *details):
+    def refuse(self, xid, kind, code, *details):
         refused = {(xid, kind == placement.CALL_MIDDLE)} if kind in MIDDLES else set()
         # A call that the message interrupts, and that has its XID, is given up as well (erratum 38).
         if self.parts and self.parts[0] == xid:
@@ -212,7 +214,7 @@ class Responder(End):
         self.refused.extend(refused - set(self.refused))
         if self.placing and kind in (CONNPROP_MIDDLE, CONNPROP_FINAL) and self.awaits_properties:
             self.placing.peer_refused = True
-        self.send(xid, ERROR, words(code, *details), version)
+        self.send(xid, ERROR, words(code, *details))
 
     def dispatch(self, xid, kind, reader):
         if kind in (CONNPROP_MIDDLE, CONNPROP_FINAL):

@@ -424,14 +424,17 @@ impl Extension for Placement {
     }
 
     fn agreed(&self, side: Side, agreed: &mut AgreedFeatures) {
-        let why_not = agreed.peer_unknown();
-        let why_not = why_not.unwrap_or(FeatureReason::NotAnnounced);
+        let why_not = match agreed.peer_unknown() {
+            _ if self.properties_refused => FeatureReason::Peer,
+            // The peer has announced it, in properties that this end did not take.
+            _ if self.peer_refused => FeatureReason::Here,
+            unknown => unknown.unwrap_or(FeatureReason::NotAnnounced),
+        };
         let (there, here) = match side {
             Side::Client => (self.places_calls(), self.has_results_placed()),
             Side::Server => (self.places_results(), self.has_calls_placed()),
         };
         let why_not_there = match side {
-            _ if self.properties_refused => FeatureReason::Peer,
             Side::Client if self.calls_refused => FeatureReason::Peer,
             _ => why_not,
         };

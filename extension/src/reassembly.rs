@@ -142,8 +142,10 @@ pub struct Reassembly {
     parts: Vec<Part<Segments>>,
     /// The copies of short parts that follow `parts`.
     short: BytesMut,
-    /// Bytes of memory behind `parts`.
+    /// Bytes of receive memory behind `parts`.
     held: usize,
+    /// Bytes of the copies in `parts`.
+    copied: usize,
 }
 
 impl Reassembly {
@@ -160,6 +162,7 @@ impl Reassembly {
             parts: Vec::new(),
             short: BytesMut::new(),
             held: 0,
+            copied: 0,
         }
     }
 
@@ -196,7 +199,13 @@ impl Reassembly {
     /// parts.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.held.saturating_add(self.short.capacity())
+        self.held.saturating_add(self.copies())
+    }
+
+    /// Returns how many of these bytes are copies of short parts.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.copied.saturating_add(self.short.capacity())
     }
 
     /// Checks that a part with `payload` bytes of the payload stream, which says that `following` follows
@@ -243,7 +252,7 @@ impl Reassembly {
 
     fn join_short(&mut self) {
         if !self.short.is_empty() {
-            self.held = self.held.saturating_add(self.short.capacity());
+            self.copied = self.copies();
             let joined = std::mem::take(&mut self.short).freeze();
             self.parts
                 .push(Part::payload(Segments::from_iter([joined])));

@@ -117,10 +117,43 @@ impl Pair {
 
     /// Removes the calls of the client that were not passed on, oldest first. Returns the XID and the token of
     /// each.
-    pub(crate) fn take_waiting(&mut self) -> Vec<(u32, u64)> {
+    fn take_waiting(&mut self) -> Vec<(u32, u64)> {
         let ready = self.ready.take().map(|ready| (ready.xid, ready.token));
         let waiting = self.waiting.drain(..).map(|call| (call.xid, call.token));
         ready.into_iter().chain(waiting).collect()
+    }
+
+    /// Ends the calls of the client that are not answered. Returns the tokens of all their transmissions.
+    pub(crate) fn end_forward(&mut self) -> Vec<u64> {
+        let mut tokens = Vec::new();
+        for (xid, of_call) in self.forward.take() {
+            self.traced.replied(xid, true);
+            self.traced.dropped(xid);
+            tokens.extend(of_call);
+        }
+        tokens.extend(self.end_waiting());
+        tokens
+    }
+
+    /// Ends the calls of the client that were not passed on. Returns the tokens of all their transmissions.
+    pub(crate) fn end_waiting(&mut self) -> Vec<u64> {
+        let mut tokens = Vec::new();
+        for (xid, token) in self.take_waiting() {
+            self.traced.dropped(xid);
+            tokens.push(token);
+        }
+        tokens.extend(self.forward.take_later());
+        tokens
+    }
+
+    /// Ends the calls of the server that are not answered. Returns the XID of each, and the tokens of its transmissions.
+    pub(crate) fn end_backward(&mut self) -> Vec<(u32, Vec<u64>)> {
+        let ended: Vec<_> = self.backward.take().collect();
+        for &(xid, _) in &ended {
+            self.traced.replied_back(xid, true);
+            self.traced.dropped_back(xid);
+        }
+        ended
     }
 
     /// Sets memory for a reply aside, of so many bytes. Returns whether there is room for it. If nothing

@@ -220,9 +220,10 @@ pub trait ServerTransport: PollSource {
 
     /// Closes a connection in order: the replies that were made leave first. Calls that arrive
     /// meanwhile may be dropped. Calls to the client that were not sent are cancelled, those with registered memory
-    /// are waited for, and all others end with the connection. The owner calls this again whenever the loop has made
-    /// progress, until [`ServerTransportEvent::Disconnected`] follows, and limits the time. Returns whether the replies
-    /// have left this transport: those on their way in its device are told by [`ServerTransport::ending`].
+    /// are waited for, and all others end with the connection. A further one may be refused. The owner calls this again
+    /// whenever the loop has made progress, until [`ServerTransportEvent::Disconnected`] follows, and limits the time.
+    /// Returns whether the replies have left this transport: those on their way in its device are told by
+    /// [`ServerTransport::ending`].
     fn finish(&mut self, conn: ConnectionId, now: Time) -> bool;
 
     /// Returns what the connections that were closed still do in the transport's device. `Ended` by default, for a

@@ -176,6 +176,10 @@ impl<D: Derived> Dialect for D {
         self.base().sends_again(first_type, error)
     }
 
+    fn refuses_by_type_alone(&self, first_type: u32) -> bool {
+        self.base().refuses_by_type_alone(first_type)
+    }
+
     fn complete_returned(&self, returned: &mut Chunks, offered: &Chunks) {
         self.base().complete_returned(returned, offered);
     }
@@ -363,6 +367,10 @@ impl<D: Derived> Session for DerivedSession<D> {
 
     fn in_progress(&self) -> Option<usize> {
         self.base.in_progress()
+    }
+
+    fn copied_parts(&self) -> usize {
+        self.base.copied_parts()
     }
 
     fn announced(&self) -> Option<(Vec<Property>, Option<Vec<Property>>)> {

@@ -85,7 +85,6 @@ pub use plain::Plain;
 pub use rpcrdma_extension::PeerError;
 use rpcrdma_extension::{DuplicateNumber, EndConfig, Extension};
 pub use rpcrdma_negotiation::Negotiable;
-pub(crate) use session::VERSIONS_OWN;
 pub use session::{Modes, Session, incoming_of_extension};
 pub use v1::VersionOne;
 pub use v2::VersionTwo;
@@ -251,6 +250,14 @@ pub trait Dialect: Negotiable {
     fn sends_again(&self, first_type: u32, error: PeerError) -> bool {
         let _ = first_type;
         matches!(error, PeerError::UnsupportedType | PeerError::Chunk)
+    }
+
+    /// Returns whether a peer that does not support `first_type`, the number of the first message of a call, says of
+    /// every further message of that call that its type is not supported, if it answers it at all. Errors with other
+    /// codes are then about the call that is sent again.
+    fn refuses_by_type_alone(&self, first_type: u32) -> bool {
+        let _ = first_type;
+        true
     }
 
     /// Completes the chunk lists of a reply before they are compared with those that the call

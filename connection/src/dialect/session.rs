@@ -81,6 +81,12 @@ pub trait Session: fmt::Debug + Send {
         Some(extensions.collected_bytes())
     }
 
+    /// Returns how many of these bytes are copies that the version has made of parts. The others are
+    /// memory of receives.
+    fn copied_parts(&self) -> usize {
+        0
+    }
+
     /// Returns the properties that this end announces, and those of the peer once they are known, in a
     /// version that exchanges them by itself.
     fn announced(&self) -> Option<(Vec<Property>, Option<Vec<Property>>)> {
@@ -102,7 +108,7 @@ pub trait Session: fmt::Debug + Send {
 
 /// The number of the transfer mode that belongs to the version itself. Those of extensions are
 /// numbered by the indexes of the extensions.
-pub(crate) const VERSIONS_OWN: usize = usize::MAX;
+const VERSIONS_OWN: usize = usize::MAX;
 
 /// The transfer modes of a connection apart from base plans: one that belongs to the version, and
 /// those of its extensions.

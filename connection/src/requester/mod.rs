@@ -182,6 +182,8 @@ pub(crate) struct Requester {
     /// 4.1; xcharext-02, section 3.2). If so, a cancelled call keeps its registrations until its
     /// reply arrives: a device ends the connection over a handle that is not valid any more.
     may_be_invalidated: bool,
+    /// Whether the connection is ending, so that no further call is sent: neither a new one nor one once more.
+    is_ending: bool,
     pub(crate) counters: RequesterCounters,
     remembered: RememberedPlans,
 }
@@ -239,6 +241,7 @@ impl Requester {
             earlier_errors: EarlierErrors::default(),
             version_refused: None,
             may_be_invalidated: false,
+            is_ending: false,
             counters: RequesterCounters::default(),
             remembered: RememberedPlans::default(),
         }
@@ -407,8 +410,15 @@ impl Requester {
         }
     }
 
-    /// Cancels every call that was not sent. Returns whether there were any.
+    /// Returns whether calls are taken: no longer once those that were not sent have been cancelled.
+    pub(crate) fn takes_calls(&self) -> bool {
+        !self.is_ending
+    }
+
+    /// Cancels every call that was not sent, and from now on each that would have to be sent again. Returns whether
+    /// there were any.
     pub(crate) fn cancel_unsent(&mut self, shared: &mut Shared) -> bool {
+        self.is_ending = true;
         let planned = self.calls.iter().filter(|(_, call)| {
             !call.cancelled && matches!(call.stage, Stage::Registering(_) | Stage::Ready(_))
         });

@@ -12,7 +12,7 @@ use super::Requester;
 use super::outstanding::{Outcome, Stage};
 use super::prepared::Carrier;
 use super::registration::Purpose;
-use crate::dialect::{Dialect, PeerError, Plain, ReplyBody, ReplyHeader, Returned, VERSIONS_OWN};
+use crate::dialect::{Dialect, PeerError, Plain, ReplyBody, ReplyHeader, Returned};
 use crate::shared::Shared;
 use crate::{Action, CallError};
 
@@ -243,9 +243,7 @@ impl Requester {
         }
         let call = &self.calls[key];
         let others = call.sends().saturating_sub(1);
-        // The last message of a call that the version itself continues has a type that every responder knows.
-        let by_version = |carrier: &Carrier| carrier.by == VERSIONS_OWN;
-        let about_types = !call.carrier.as_ref().is_some_and(by_version);
+        let about_types = shared.dialect.refuses_by_type_alone(number);
         self.earlier_errors.expect(call.xid, others, about_types);
     }
 
@@ -330,6 +328,9 @@ impl Requester {
             self.carried_ended(shared, xid, carrier);
         }
         if let Outcome::Again(mut call) = outcome {
+            if !self.takes_calls() {
+                return self.earlier_errors.forget(xid);
+            }
             // What it waited for ended when it was first planned.
             call.waits = None;
             // It was made before all that are pending.

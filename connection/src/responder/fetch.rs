@@ -59,11 +59,6 @@ impl Fetch {
         }
     }
 
-    /// Returns the number of bytes that have arrived in messages.
-    pub(super) fn bytes_arrived(&self) -> u64 {
-        self.message.stream_len()
-    }
-
     /// Returns the number of bytes of the chunks that are to be fetched.
     pub(super) fn bytes_to_fetch(&self) -> u64 {
         let lengths = self

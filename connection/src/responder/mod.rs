@@ -133,7 +133,8 @@ pub(crate) struct Responder {
     put_off: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
-    /// Memory of the calls that wait for memory and came in several messages.
+    /// Memory of the calls that wait for memory and came in several messages, as far as the driver does not count it:
+    /// at most as much as one connection can ever have.
     kept: Charge,
     /// Memory reserved for the replies to delivered calls.
     delivered: Charge,
@@ -241,7 +242,7 @@ impl Responder {
 
     /// Keeps a call without chunks until there is memory for its reply.
     #[cold]
-    fn deliver_later(&mut self, shared: &Shared, key: usize, message: Message) {
+    fn deliver_later(&mut self, shared: &mut Shared, key: usize, message: Message) {
         self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
         self.wait_for_memory(shared, key);
     }

@@ -4,7 +4,7 @@ use onc_rpc::Message;
 use rdma::trace::{Event, Wait};
 use rdma::{Buf, Stag};
 use rpcrdma_chunks::Direction;
-use rpcrdma_host::PER_CALL;
+use rpcrdma_host::{Account, PER_CALL};
 
 use super::fetch::FetchError;
 use super::{QueuedRead, Responder};
@@ -33,19 +33,25 @@ impl Responder {
     /// Keeps a call until there is memory for its chunks, or for its reply if it has none.
     ///
     /// A call that came in several messages is charged to the connection meanwhile, so that other connections get less:
-    /// it can have any length. A call in a single message is bounded by its receive or the copy of that, and the number
-    /// of those by the credits.
+    /// it can have any length. What the driver counts is left out, such as receives that all connections share. A call
+    /// in a single message is bounded by its receive or the copy of that, and the number of those by the credits.
+    ///
+    /// No account ever has room for more than [`Account::largest`], so a call beyond that is refused.
     #[cold]
-    pub(super) fn wait_for_memory(&mut self, shared: &Shared, key: usize) {
+    pub(super) fn wait_for_memory(&mut self, shared: &mut Shared, key: usize) {
+        let held = shared.uncounted_parts;
+        let most = shared.config.pool.account().map(Account::largest);
+        if held > 0 && most.is_some_and(|most| most.saturating_sub(self.kept.bytes()) < held) {
+            let call = self.remove_call(key);
+            shared.flow.call_ended(call.messages);
+            let why = "no memory for one more long call that waits for memory";
+            return self.refuse_call(shared, call.xid, PeerError::System, &why);
+        }
         let call = &mut self.calls[key];
         shared.trace(call.xid, Event::Held(Wait::Memory));
-        let (arrived, needed) = call.fetch.as_ref().map_or((0, 0), |fetch| {
-            (fetch.bytes_arrived(), fetch.memory_needed())
-        });
-        if arrived > shared.limits.inline_receive {
-            call.kept = usize::try_from(arrived).unwrap_or(0);
-            self.kept.add(call.kept);
-        }
+        call.kept = held;
+        self.kept.add(held);
+        let needed = call.fetch.as_ref().map_or(0, |fetch| fetch.memory_needed());
         match needed {
             0 => self.put_off.push_back(key),
             _ => self.no_memory.push_back(key),

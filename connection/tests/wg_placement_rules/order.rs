@@ -12,6 +12,17 @@ use super::{
     RECEIVE_SIZE, announced, delivered, payload, placing, send, send_first, send_last, server,
 };
 
+/// Sends a further part of a call with an item: bytes of that alone, and after it so many messages.
+fn send_next(peer: &mut WgPeer, xid: u32, messages: u32, item: &[u8]) {
+    let next = PlacedMiddle {
+        messages,
+        remaining: 0,
+        payload: 0,
+    };
+    let kind = CALL_PLACED_MIDDLE;
+    send(peer, xid, kind, &next.encode(), &[], &item[..65536]);
+}
+
 #[test]
 fn grants_stand_between_the_parts_of_a_placed_call_and_calls_do_not() {
     let mut peer = server(RECEIVE_SIZE);
@@ -100,22 +111,12 @@ fn the_rest_of_a_refused_placed_call_is_discarded_up_to_the_final_message() {
     let mut peer = server(RECEIVE_SIZE);
     let item = data(1, 65540);
     send_first(&mut peer, 7, 3, &item);
-    let wrong = PlacedMiddle {
-        messages: 3,
-        remaining: 0,
-        payload: 0,
-    };
-    let kind = CALL_PLACED_MIDDLE;
-    send(&mut peer, 7, kind, &wrong.encode(), &[], &item[..65536]);
+    send_next(&mut peer, 7, 3, &item);
     assert_eq!(peer.errors(), [(7, ErrorBody::InvalidContinuation)]);
     // Neither of these is a message after which the rest of the call is no longer discarded.
     peer.send(0, Body::Grant, &[]);
     peer.send_error(99, ErrorBody::System);
-    let next = PlacedMiddle {
-        messages: 1,
-        ..wrong
-    };
-    send(&mut peer, 7, kind, &next.encode(), &[], &item[..65536]);
+    send_next(&mut peer, 7, 1, &item);
     send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
     assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
     // The XID can be used again.
@@ -145,13 +146,7 @@ fn a_continued_and_a_placed_call_with_one_xid_are_both_given_up() {
     send_first(&mut peer, 7, 2, &item);
     peer.send(7, inline_call(Chunks::default()), &call);
     assert_eq!(peer.errors(), misplaced);
-    let next = PlacedMiddle {
-        messages: 1,
-        remaining: 0,
-        payload: 0,
-    };
-    let kind = CALL_PLACED_MIDDLE;
-    send(&mut peer, 7, kind, &next.encode(), &[], &item[..65536]);
+    send_next(&mut peer, 7, 1, &item);
     send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
     assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
 }
@@ -303,13 +298,7 @@ fn a_placed_call_among_properties_is_answered_once() {
     send_first(&mut peer, 7, 2, &item);
     assert_eq!(peer.errors(), [(7, ErrorBody::InvalidContinuation)]);
     peer.properties(last, true);
-    let next = PlacedMiddle {
-        messages: 1,
-        remaining: 0,
-        payload: 0,
-    };
-    let kind = CALL_PLACED_MIDDLE;
-    send(&mut peer, 7, kind, &next.encode(), &[], &item[..65536]);
+    send_next(&mut peer, 7, 1, &item);
     send_last(&mut peer, 7, item.len(), &[], &item[65536..]);
     assert_eq!((peer.errors(), delivered(&mut peer)), (vec![], vec![]));
     let item = data(2, 8192);

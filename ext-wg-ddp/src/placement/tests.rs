@@ -59,6 +59,23 @@ fn the_reason_of_a_feature_names_the_end_that_lacks_it() {
     assert_listed(&announced(side, receive), side, [OWN, OWN_YES]);
 }
 
+/// The reason is neither that the peer said nothing nor that it has not said anything yet.
+#[test]
+fn the_end_that_refused_properties_is_the_reason() {
+    const PEER: &str = "no (the peer's choice)";
+    let all = (true, true);
+    for (side, here) in [(Side::Client, PEER), (Side::Server, OWN_YES)] {
+        let mut end = announced(side, all);
+        end.properties_refused = true;
+        assert_listed(&end, side, [PEER, here]);
+    }
+    for side in [Side::Client, Side::Server] {
+        let mut end = announced(side, all);
+        end.peer_refused = true;
+        assert_listed(&end, side, [OWN, OWN]);
+    }
+}
+
 #[test]
 fn a_peer_that_has_refused_placed_calls_does_not_have_them() {
     let mut end = announced(Side::Client, (true, true));

@@ -122,15 +122,11 @@ impl Relay {
         tracing::info!(client = %pair.address(), reason, "client gone");
         pair.client = None;
         pair.until = Some(now + self.options.linger);
-        let unanswered = pair.backward.take();
+        let unanswered = pair.end_backward();
         if let Some(server) = pair.server {
             let mut outgoing = self.outgoing.borrow_mut();
-            for (xid, tokens) in unanswered {
-                pair.traced.replied_back(xid, true);
-                pair.traced.dropped_back(xid);
-                for token in tokens {
-                    outgoing.reply(server, token, None, now);
-                }
+            for token in unanswered.into_iter().flat_map(|(_, tokens)| tokens) {
+                outgoing.reply(server, token, None, now);
             }
         }
         self.set_timer(key);
@@ -178,21 +174,8 @@ impl Relay {
         // The client's replies to calls of the server are dropped when they come. The calls are not cancelled: an RDMA
         // Write into the memory that they offered would be refused, and end the connection with replies on their way.
         // `ServerTransport::finish` cancels those that were not sent, and waits for those with memory alone.
-        for (xid, _) in pair.backward.take() {
-            pair.traced.replied_back(xid, true);
-            pair.traced.dropped_back(xid);
-        }
-        let mut tokens: Vec<u64> = Vec::new();
-        for (xid, forward) in pair.forward.take() {
-            pair.traced.replied(xid, true);
-            pair.traced.dropped(xid);
-            tokens.extend(forward);
-        }
-        for (xid, token) in pair.take_waiting() {
-            pair.traced.dropped(xid);
-            tokens.push(token);
-        }
-        tokens.extend(pair.forward.take_later());
+        pair.end_backward();
+        let tokens = pair.end_forward();
         let Some(client) = pair.client else {
             return self.remove(key);
         };
@@ -269,9 +252,12 @@ impl Relay {
         self.remove(key);
     }
 
-    /// Removes a pair whose client is gone, and closes its connection to the server.
+    /// Removes a pair whose client is gone, and closes its connection to the server. Calls that are not answered end with
+    /// it.
     fn remove(&mut self, key: usize) {
-        let pair = self.pairs.remove(key);
+        let mut pair = self.pairs.remove(key);
+        pair.end_backward();
+        pair.end_forward();
         if let Some(server) = pair.server {
             self.by_server.remove(&server);
             self.outgoing.borrow_mut().close(server);
@@ -292,12 +278,7 @@ impl Relay {
         self.draining = true;
         let now = self.poll_loop.clock().now();
         for (_, pair) in &mut self.pairs {
-            let mut tokens = Vec::new();
-            for (xid, token) in pair.take_waiting() {
-                pair.traced.dropped(xid);
-                tokens.push(token);
-            }
-            tokens.extend(pair.forward.take_later());
+            let tokens = pair.end_waiting();
             if let Some(client) = pair.client {
                 let mut transport = self.incoming[pair.transport].borrow_mut();
                 for token in tokens {

@@ -85,13 +85,64 @@ impl Events {
 }
 
 fn traced(from: Over, to: Over, server: SocketAddr) -> (Gateway, Arc<Events>) {
+    traced_with(from, to, RelayOptions::new(server))
+}
+
+fn traced_with(from: Over, to: Over, mut options: RelayOptions) -> (Gateway, Arc<Events>) {
     let events = Arc::new(Events::default());
-    let trace = Trace::new(Arc::clone(&events) as _, Clock::monotonic());
-    let options = RelayOptions {
-        trace: Some(trace),
-        ..RelayOptions::new(server)
-    };
+    options.trace = Some(Trace::new(Arc::clone(&events) as _, Clock::monotonic()));
     (Gateway::start_with(from, to, options), events)
+}
+
+/// A gateway between TCP and TCP to which a call has come, and which has passed it on.
+struct Called {
+    gateway: Gateway,
+    events: Arc<Events>,
+    client: Raw,
+    server: Raw,
+}
+
+impl Called {
+    /// Makes the call of a client, with XID 3, through a gateway with this linger time.
+    fn lingering(linger: Duration) -> Self {
+        let (listener, address) = listener();
+        let mut options = RelayOptions::new(address);
+        options.linger = linger;
+        let (gateway, events) = traced_with(Over::Tcp, Over::Tcp, options);
+        let mut client = Raw::connect(gateway.address);
+        client.send(&call(3, 4));
+        let mut server = Raw::accept(&listener);
+        server.expect(&call(3, 4));
+        Self {
+            gateway,
+            events,
+            client,
+            server,
+        }
+    }
+
+    fn new() -> Self {
+        Self::lingering(PATIENCE)
+    }
+
+    /// Ends one side, waits for the end of the other, and checks that a call which was received on one track and made
+    /// again on the other has ended on both without results.
+    #[track_caller]
+    fn loses(mut self, client: bool, xid: u32, received: End, made: End) {
+        if client {
+            drop(self.client);
+            assert_eq!(self.server.receive(), None);
+        } else {
+            drop(self.server);
+            assert_eq!(self.client.receive(), None);
+        }
+        self.gateway.end();
+        let made = self.events.of(made, End::Requester, xid);
+        let failed = Event::Ended { failed: true };
+        assert_eq!(made.last(), Some(&failed), "{client}: {made:?}");
+        let served = self.events.of(received, End::Responder, xid);
+        assert_eq!(served.last(), Some(&Event::Dropped), "{client}: {served:?}");
+    }
 }
 
 /// A call of the client and a call of the server, each at both connections of each gateway.
@@ -128,59 +179,26 @@ fn calls_of_both_directions_are_on_the_tracks_of_both_connections() {
 /// A call whose server has gone has ended without results, at both connections.
 #[test]
 fn a_call_without_an_answer_ends_on_both_tracks() {
-    let (listener, address) = listener();
-    let (gateway, events) = traced(Over::Tcp, Over::Tcp, address);
-    let mut client = Raw::connect(gateway.address);
-    client.send(&call(3, 4));
-    let mut server = Raw::accept(&listener);
-    server.expect(&call(3, 4));
-    drop(server);
-    assert_eq!(client.receive(), None);
-    gateway.end();
-    let made = events.of(End::Requester, End::Requester, 3);
-    assert_eq!(
-        made.last(),
-        Some(&Event::Ended { failed: true }),
-        "{made:?}"
-    );
-    let served = events.of(End::Responder, End::Responder, 3);
-    assert_eq!(served.last(), Some(&Event::Dropped), "{served:?}");
+    Called::new().loses(false, 3, End::Responder, End::Requester);
+}
+
+/// A call whose client has gone is waited for until the linger time is over.
+#[test]
+fn a_call_that_is_not_answered_in_the_linger_time_ends_on_both_tracks() {
+    let called = Called::lingering(Duration::from_millis(100));
+    called.loses(true, 3, End::Responder, End::Requester);
 }
 
 /// A call of the server has ended without results at both connections, whichever side has gone.
 #[test]
 fn a_call_of_the_server_without_an_answer_ends_on_both_tracks() {
     for loses_client in [false, true] {
-        let (listener, address) = listener();
-        let (gateway, events) = traced(Over::Tcp, Over::Tcp, address);
-        let mut client = Raw::connect(gateway.address);
-        client.send(&call(3, 4));
-        let mut server = Raw::accept(&listener);
-        server.expect(&call(3, 4));
-        server.send(&reply(3, 4));
-        client.expect(&reply(3, 4));
-        server.send(&call(9, 4));
-        client.expect(&call(9, 4));
-        if loses_client {
-            drop(client);
-            assert_eq!(server.receive(), None);
-        } else {
-            drop(server);
-            assert_eq!(client.receive(), None);
-        }
-        gateway.end();
-        let made = events.of(End::Responder, End::Requester, 9);
-        assert_eq!(
-            made.last(),
-            Some(&Event::Ended { failed: true }),
-            "{loses_client}: {made:?}"
-        );
-        let served = events.of(End::Requester, End::Responder, 9);
-        assert_eq!(
-            served.last(),
-            Some(&Event::Dropped),
-            "{loses_client}: {served:?}"
-        );
+        let mut called = Called::new();
+        called.server.send(&reply(3, 4));
+        called.client.expect(&reply(3, 4));
+        called.server.send(&call(9, 4));
+        called.client.expect(&call(9, 4));
+        called.loses(loses_client, 9, End::Requester, End::Responder);
     }
 }
 

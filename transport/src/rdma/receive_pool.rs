@@ -65,9 +65,9 @@ const START: usize = 16;
 /// The pool is low when fewer than one part in this many of the intended receives are posted.
 const LOW_PART: usize = 4;
 /// The first piece of a message is copied out of its receive if it has up to this many bytes: all of a short
-/// message, or what precedes placed data. Such copies are not charged to the connection; its credits bound
-/// their number.
-const COPIED: usize = 1024;
+/// message, or what precedes placed data. The driver does not charge such copies to the connection: its credits
+/// bound the number of messages, and the connection counts the parts of messages in several.
+pub(super) const COPIED: usize = 1024;
 /// Half of the receives suffice if at most one part in this many of them was consumed at a time.
 const ENOUGH_PART: usize = 4;
 /// Much of the memory is taken if that is more than one part in this many.

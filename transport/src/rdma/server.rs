@@ -22,6 +22,7 @@ use super::end::{End, observed, private_data};
 use super::link_phase::Reached;
 use super::options::RdmaServerOptions;
 use super::receive_memory::{Share, Wish, share};
+use super::receive_pool::COPIED;
 use super::{NO_ROOM, shown};
 use crate::{
     Admission, CallError, ConnectionId, Place, PollSource, ReducedArguments, ReplyRoom,
@@ -221,6 +222,7 @@ impl RdmaServer {
                 return Err(error);
             }
         };
+        config.longest_uncounted = shared.is_some().then_some(COPIED);
         // Once the queue pair is made, the request cannot be rejected with a reason any more.
         let Ok(prepared) = self.driver.first_receives(&config) else {
             self.driver.device.reject(request.request, NO_ROOM)?;

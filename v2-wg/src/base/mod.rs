@@ -183,6 +183,12 @@ impl Base {
         self.collection.as_ref().map_or(0, Reassembly::memory)
     }
 
+    /// Returns how many of these bytes are copies of short parts.
+    #[must_use]
+    pub fn collected_copies(&self) -> usize {
+        self.collection.as_ref().map_or(0, Reassembly::copies)
+    }
+
     /// Returns the number of bytes of messages that were copied.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {

@@ -1,7 +1,5 @@
 //! Rows of the tables of cases, against servers of which each does one thing.
 
-use std::time::Duration;
-
 use super::{LAST, PATIENCE, answer, performed, xid};
 use crate::case::Ground;
 use crate::cases::{headers, lists};
@@ -28,6 +26,17 @@ const GARBAGE_ARGS: u32 = 4;
 fn garbage(peer: &mut Peer, message: &[u8]) -> bool {
     let xid = xid(message);
     answer(peer, xid, if xid == LAST { 0 } else { GARBAGE_ARGS }, 8)
+}
+
+/// Answers the call at the end, and others with ERR_CHUNK.
+fn refuse(peer: &mut Peer, message: &[u8]) -> bool {
+    match xid(message) {
+        LAST => answer(peer, LAST, 0, 8),
+        xid => {
+            peer.send(&v1::error(xid, 1, &[v1::ERR_CHUNK]));
+            true
+        }
+    }
 }
 
 /// Reads the Read chunks of a call before it is answered with GARBAGE_ARGS.
@@ -80,36 +89,20 @@ fn memory_that_there_cannot_be_may_end_the_connection() {
     for address in ["rfc8166/3.4.5/13", "rfc8166/4.2.4/18"] {
         assert_eq!(performed_row(address, read_first), Ok(()), "{address}");
         assert_eq!(performed_row(address, |_, _| false), Ok(()), "{address}");
-        let error = performed_row(address, |peer, message| match xid(message) {
-            LAST => answer(peer, LAST, 0, 8),
-            xid => {
-                peer.send(&v1::error(xid, 1, &[v1::ERR_CHUNK]));
-                true
-            }
-        });
-        assert_eq!(error, Ok(()), "{address}");
+        assert_eq!(performed_row(address, refuse), Ok(()), "{address}");
         let accepted = performed_row(address, |peer, message| answer(peer, xid(message), 0, 8));
         assert!(matches!(accepted, Err(Failed::Deviation(_))), "{address}");
     }
 }
 
-/// An error about a message that must be discarded came behind the reply to the next call, which ended the case.
+/// An error about a message that must be discarded could come behind the reply to the next call, which ended the case.
+/// So the next call is made after a silence.
 #[test]
-fn an_error_that_waits_for_the_next_call_is_seen() {
+fn an_error_about_a_message_that_must_be_discarded_is_seen() {
+    let text = "an RDMA_ERROR of ERR_CHUNK came where nothing may come";
     for address in ["rfc8166/4.5/4", "rfc8166/4.5/9"] {
-        let result = performed_row(address, |peer, message| {
-            if xid(message) == LAST {
-                return answer(peer, LAST, 0, 8);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-            if peer.stream.has_arrived() {
-                drop(peer.hear(&mut || true));
-                answer(peer, LAST, 0, 8);
-            }
-            peer.send(&v1::error(xid(message), 1, &[v1::ERR_CHUNK]));
-            true
-        });
-        let text = "an RDMA_ERROR of ERR_CHUNK came where nothing may come";
-        assert_eq!(result, Err(Failed::Deviation(text.into())), "{address}");
+        // On a busy machine, the server may be late by the time of the silence.
+        let is_seen = || performed_row(address, refuse) == Err(Failed::Deviation(text.into()));
+        assert!((0..10).any(|_| is_seen()), "{address}");
     }
 }

@@ -168,6 +168,11 @@ impl Dialect for VersionTwoWg {
         }
     }
 
+    /// The last message of a continued call has a type that every responder knows, so the error about it is another one.
+    fn refuses_by_type_alone(&self, first_type: u32) -> bool {
+        first_type != header_type::CALL_MIDDLE
+    }
+
     /// Chunks that are empty, and chunks that are missing at the end of the list, are not used
     /// (drafts/errata-07.md).
     fn complete_returned(&self, returned: &mut Chunks, offered: &Chunks) {

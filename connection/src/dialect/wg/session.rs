@@ -147,6 +147,10 @@ impl Session for WgSession {
         incomplete.then(bytes)
     }
 
+    fn copied_parts(&self) -> usize {
+        self.base.collected_copies()
+    }
+
     fn copied_bytes(&self) -> u64 {
         self.base.copied_bytes() + self.extensions.copied_bytes()
     }
