@@ -22,7 +22,7 @@ use rpcrdma_setup::{Context, Failure};
 use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
-use crate::conform_report::{about, check_timeout, not_tested, summary, written};
+use crate::conform_report::{about, check_timeout, ended, not_tested};
 use crate::conform_selection::{Address, Chosen};
 use crate::interrupt::Interruptible;
 use crate::output;
@@ -68,33 +68,40 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
     let about = about(args, url);
     let interruptible = Interruptible::new()?;
     let judged = judged(args, catalog, &chosen, url, &interruptible);
-    let (mut report, removed) = match judged {
+    let Judged {
+        mut report,
+        shown,
+        removed,
+    } = match judged {
         Ok(judged) => judged,
         Err(failure) => return Err(not_tested(args, about, failure)),
     };
     chosen.complete(&mut report, args.strict);
     report.about = Some(about);
-    written(args, &report)?;
-    summary(args, url, &report)?;
-    if interruptible.interrupt().is_set() {
-        return Err(interruptible.failure(url));
-    }
-    removed?;
-    match report.status(args.strict) {
-        0 => Ok(()),
-        status => Err(Failure::Told(status)),
-    }
+    let gone = match interruptible.interrupt().is_set() {
+        true => Err(interruptible.failure(url)),
+        false => removed,
+    };
+    ended(args, url, &report, shown, gone)
 }
 
-/// Performs the cases in a folder of their own, or, where nothing may be written, in the one of the URL. Also returns
-/// whether the folder of their own was removed.
+/// A judgement that has ended.
+struct Judged {
+    report: Report,
+    /// Whether the results could be printed.
+    shown: Result<(), Failure>,
+    /// Whether the folder of the cases was removed.
+    removed: Result<(), Failure>,
+}
+
+/// Performs the cases in a folder of their own, or, where nothing may be written, in the one of the URL.
 fn judged(
     args: &ConformArgs,
     catalog: &Catalog,
     chosen: &Chosen,
     url: &str,
     interruptible: &Interruptible,
-) -> Result<(Report, Result<(), Failure>), Failure> {
+) -> Result<Judged, Failure> {
     let url: NfsUrl = url.parse().map_err(Failure::work)?;
     let url = &url;
     let access = args.mount.access(catalog)?;
@@ -137,15 +144,19 @@ fn judged(
     let mut shown = Ok(());
     let interrupt = interruptible.interrupt();
     let mut each = |entry: &Entry| {
-        if !output::is_quiet() {
+        // A reader that has gone does not end the judgement, which has reports and a status.
+        if shown.is_ok() && !output::is_quiet() {
             shown = output::line(chosen.marked(entry));
         }
-        shown.is_ok() && !interrupt.is_set()
+        !interrupt.is_set()
     };
     let report = judge(&cases, &selection, &server, &mut each);
     let removed = folder.map_or(Ok(()), |folder| folder.remove(&mounted));
-    shown?;
-    Ok((report, removed))
+    Ok(Judged {
+        report,
+        shown,
+        removed,
+    })
 }
 
 /// Makes a folder, and the cases for it.

@@ -16,7 +16,7 @@ use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
 use crate::conform_client::UnderTest;
 use crate::conform_loopback;
-use crate::conform_report::{about, check_timeout, not_tested, summary, written};
+use crate::conform_report::{about, check_timeout, ended, not_tested};
 use crate::conform_selection::{Address, Chosen};
 use crate::interrupt::Interruptible;
 use crate::output;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ConformArgs, address: SocketAddr) -> Result<(), Failure
     let mut about = about(args, format_args!("client at {address}"));
     let interruptible = Interruptible::new()?;
     let judged = judged(args, address, &chosen, &interruptible);
-    let (mut report, address) = match judged {
+    let (mut report, shown, address) = match judged {
         Ok(judged) => judged,
         Err(failure) => return Err(not_tested(args, about, failure)),
     };
@@ -67,24 +67,21 @@ pub(crate) fn run(args: &ConformArgs, address: SocketAddr) -> Result<(), Failure
         report.lost = Some("interrupted before the last case".into());
     }
     report.about = Some(about);
-    written(args, &report)?;
-    summary(args, &format_args!("client at {address}"), &report)?;
-    if is_interrupted {
-        return Err(interruptible.failure(address));
-    }
-    match report.status(args.strict) {
-        0 => Ok(()),
-        status => Err(Failure::Told(status)),
-    }
+    let gone = match is_interrupted {
+        true => Err(interruptible.failure(address)),
+        false => Ok(()),
+    };
+    let what = format!("client at {address}");
+    ended(args, &what, &report, shown, gone)
 }
 
-/// Performs the cases. Also returns the address that the client connects to.
+/// Performs the cases. Also returns whether the results could be printed, and the address that the client connects to.
 fn judged(
     args: &ConformArgs,
     address: SocketAddr,
     chosen: &Chosen,
     interruptible: &Interruptible,
-) -> Result<(Report, SocketAddr), Failure> {
+) -> Result<(Report, Result<(), Failure>, SocketAddr), Failure> {
     if args.loopback {
         conform_loopback::check_listener(address)?;
     }
@@ -105,14 +102,14 @@ fn judged(
     let mut each = |entry: &Entry| {
         // The client of an operation that was interrupted has not failed by itself.
         let goes_on = !interrupt.is_set();
-        if goes_on && !output::is_quiet() {
+        // A reader that has gone does not end the judgement, which has reports and a status.
+        if shown.is_ok() && goes_on && !output::is_quiet() {
             shown = output::line(chosen.marked(entry));
         }
-        shown.is_ok() && goes_on
+        goes_on
     };
     let selection = &chosen.selection;
     let report = judge(&cases::all(), selection, &the_judge, &mut client, &mut each);
     let report = report.context(address)?;
-    shown?;
-    Ok((report, address))
+    Ok((report, shown, address))
 }

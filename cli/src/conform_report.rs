@@ -35,7 +35,7 @@ pub(crate) fn about(args: &ConformArgs, target: impl Display) -> About {
 }
 
 /// Writes the reports that options ask for.
-pub(crate) fn written(args: &ConformArgs, report: &Report) -> Result<(), Failure> {
+fn written(args: &ConformArgs, report: &Report) -> Result<(), Failure> {
     let write = |path: &Path, text: String| std::fs::write(path, text).context(path.display());
     if let Some(path) = &args.junit {
         write(path, report.junit(args.strict))?;
@@ -48,11 +48,7 @@ pub(crate) fn written(args: &ConformArgs, report: &Report) -> Result<(), Failure
 }
 
 /// Prints how many cases ended how, and why the others are missing. `what` was judged.
-pub(crate) fn summary(
-    args: &ConformArgs,
-    what: &impl Display,
-    report: &Report,
-) -> Result<(), Failure> {
+fn summary(args: &ConformArgs, what: &impl Display, report: &Report) -> Result<(), Failure> {
     let tally = report.tally(args.strict);
     if let Some(why) = &report.untestable {
         output::complain(format_args!("{what}: {why}"));
@@ -96,6 +92,24 @@ pub(crate) fn summary(
         }
     }
     output::line(text)
+}
+
+/// Ends a judgement of `what`: writes the reports that options ask for, prints the summary, and returns the exit status.
+/// `shown` is what became of the output so far, and `gone` why the judgement is not complete, or what else went wrong.
+pub(crate) fn ended(
+    args: &ConformArgs,
+    what: &impl Display,
+    report: &Report,
+    shown: Result<(), Failure>,
+    gone: Result<(), Failure>,
+) -> Result<(), Failure> {
+    let written = written(args, report);
+    let printed = shown.and_then(|()| summary(args, what, report));
+    let judged = gone.and_then(|()| match report.status(args.strict) {
+        0 => Ok(()),
+        status => Err(Failure::Told(status)),
+    });
+    output::ended(output::ended(judged, printed), written)
 }
 
 /// Checks the wait for messages.

@@ -79,8 +79,9 @@ impl Chosen {
         let hostile = args.hostile;
         let performed = || cases.iter().filter(move |it| hostile || !it.hostile);
         if !performed().any(|it| selection.names(&it.address, it.group)) {
-            return Err(match args.skip.is_empty() {
-                true => Failure::usage("--only: these cases are performed with --hostile alone"),
+            let is_selected = |it: &Address| selection.names(&it.address, it.group);
+            return Err(match cases.iter().any(is_selected) {
+                true => Failure::usage("these cases are performed with --hostile alone"),
                 false => Failure::usage("--skip: no case is left"),
             });
         }

@@ -10,12 +10,13 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use common::{Finished, Proto, Server, export, is_iwarp, run};
+use common::{Finished, Proto, Server, export, is_iwarp, rpcrdma, run};
 
 /// Cases of which a server passes one.
 const CASES: &str = "\
@@ -285,13 +286,39 @@ fn reports_say_that_nothing_could_be_tested() {
     let place = address.to_string();
     let words = ["--listen", &place, "--run", "own"];
     reported(&words, &format!("client at {place}"), &place);
-    drop(listener);
+    // Nobody listens at the end of a connection.
+    let connected = std::net::TcpStream::connect(address).unwrap();
+    let place = connected.local_addr().unwrap().to_string();
     let url = format!("nfs://{place}/export");
     reported(&[&url], &url, &place);
     if is_iwarp() {
         let server = Server::start(["--memory=1M"]);
         let url = server.url(Proto::Rdma, "/none");
         reported(&[&url], &url, "/none");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_ends_no_judgement() {
+    if !is_iwarp() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let cases = write(dir.path(), "two.cases", CASES);
+    let report = write(dir.path(), "report.json", "");
+    let server = Server::start(["--memory=1M"]);
+    let url = server.url(Proto::Rdma, "/memory");
+    for (only, expected) in [(PASSES, 0), (FAILS, 1)] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut conform = rpcrdma();
+        conform.args(["conform", "--timeout", "10s", "--cases", &cases]);
+        conform.args(["--only", only, "--json", &report, &url]);
+        conform.stdout(writer).stderr(Stdio::piped());
+        let done = conform.spawn().unwrap().wait_with_output().unwrap();
+        assert_eq!(done.status.code(), Some(expected), "{done:?}");
+        let entries = json(&report)["entries"].clone();
+        assert_eq!(entries.as_array().unwrap().len(), 1, "{entries}");
     }
 }
 

@@ -41,7 +41,7 @@ impl Selection {
     }
 
     /// Returns whether an address is among those that are left out.
-    fn skips(&self, address: &str, group: &str) -> bool {
+    pub(crate) fn skips(&self, address: &str, group: &str) -> bool {
         self.skip.iter().any(|it| is_of(address, group, it))
     }
 

@@ -63,8 +63,15 @@ pub fn cases<E>(
     let of_other_folder = make(&objects.ground(true, false))?;
     let of_other_file = make(&objects.ground(false, true))?;
     let mut unfit = HashMap::new();
-    let others = of_other_folder.iter().zip(&of_other_file);
-    for (case, (folder, file)) in cases.iter().zip(others) {
+    for (at, case) in cases.iter().enumerate() {
+        let address = case.address();
+        let same = |made: &'_ [Case]| made.get(at).filter(|it| it.address() == address).cloned();
+        // Cases from files are read anew each time.
+        let (Some(folder), Some(file)) = (same(&of_other_folder), same(&of_other_file)) else {
+            let why = "the files with cases have changed while they were read";
+            unfit.insert(address, why.to_owned());
+            continue;
+        };
         let others = [&folder.script[..], &file.script[..]];
         let why = if file.script != case.script && objects.file.is_none() {
             "it needs a file, and the folder has no regular file that can be read and is not empty"
@@ -78,7 +85,7 @@ pub fn cases<E>(
         } else {
             continue;
         };
-        unfit.insert(case.address(), why.to_owned());
+        unfit.insert(address, why.to_owned());
     }
     Ok((cases, unfit))
 }
@@ -149,8 +156,10 @@ mod tests {
     /// Returns whether a script has a call that changes an object of the tests.
     fn changes(script: &[Step]) -> bool {
         script.iter().any(|step| {
-            let (Step::Send(octets) | Step::SendGranting(_, octets) | Step::Offer(_, octets)) =
-                step
+            let (Step::Send(octets)
+            | Step::SendGranting(_, octets)
+            | Step::Flood(_, octets)
+            | Step::Offer(_, octets)) = step
             else {
                 return false;
             };
@@ -214,6 +223,27 @@ mod tests {
         // It reads 8192 bytes, and the other one 701.
         assert!(why(1000, "rfc8166/4.3.2/1").contains("longest file"));
         assert!(why(1000, "rfc8166/3.5.1/10").is_empty());
+    }
+
+    #[test]
+    fn cases_that_change_while_they_are_made_are_not_performed() {
+        let made = std::cell::Cell::new(0);
+        let make = |_: &Ground| {
+            made.set(made.get() + 1);
+            let case = |number| {
+                let script = vec![Step::Send(rpc::null(9).bytes())];
+                crate::case::case("RFC 8166, 4.5", number, "a call", "nothing", script)
+            };
+            // The second time, there is one case less; the third time, one has another address.
+            Ok::<_, Infallible>(match made.get() {
+                1 => [1, 2, 3].map(case).to_vec(),
+                2 => [1, 2].map(case).to_vec(),
+                _ => [1, 4, 3].map(case).to_vec(),
+            })
+        };
+        let Ok((cases, unfit)) = cases(&objects(100), make);
+        let is_unfit = cases.iter().map(|it| unfit.contains_key(&it.address()));
+        assert_eq!(is_unfit.collect::<Vec<_>>(), [false, true, true]);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rpc_transport::rdma::{Choice, Version};
-use rpcrdma_conform::client::case::{Case, Operation};
+use rpcrdma_conform::client::case::{Act, Case, Operation};
 use rpcrdma_conform::client::cases;
 use rpcrdma_conform::client::judge::judge;
 use rpcrdma_conform::client::performance::Judge;
@@ -51,6 +51,14 @@ fn judged(client: &mut dyn Client, only: &[&str]) -> Report {
 }
 
 fn judged_by(cases: &[Case], client: &mut dyn Client, only: &[&str]) -> Report {
+    let selection = Selection {
+        only: only.iter().map(|it| (*it).to_owned()).collect(),
+        ..Selection::default()
+    };
+    judged_in(cases, client, &selection)
+}
+
+fn judged_in(cases: &[Case], client: &mut dyn Client, selection: &Selection) -> Report {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let the_judge = Judge {
         listener: &listener,
@@ -58,15 +66,11 @@ fn judged_by(cases: &[Case], client: &mut dyn Client, only: &[&str]) -> Report {
         patience: PATIENCE,
         watcher: None,
     };
-    let selection = Selection {
-        only: only.iter().map(|it| (*it).to_owned()).collect(),
-        ..Selection::default()
-    };
     let mut each = |entry: &_| {
         println!("{entry}");
         true
     };
-    judge(cases, &selection, &the_judge, client, &mut each).unwrap()
+    judge(cases, selection, &the_judge, client, &mut each).unwrap()
 }
 
 /// Judges this project's client by all cases of a version without those of its extensions, and compares those that are
@@ -375,6 +379,47 @@ fn what_a_client_cannot_do_is_not_applicable() {
     assert_eq!(report.entries[1].why(), "no read");
 }
 
+/// Waits until the judge has accepted a connection.
+fn await_connection(task: &Task<'_>) {
+    let until = Instant::now() + PATIENCE;
+    while (task.progress)().connections == 0 {
+        assert!(Instant::now() < until, "no connection is accepted");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A client that performs nothing.
+struct Never;
+
+impl Client for Never {
+    fn is_told(&self, _: Operation) -> bool {
+        true
+    }
+
+    fn perform(&mut self, task: &Task<'_>) -> Ended {
+        panic!("{} is performed", task.operation);
+    }
+}
+
+#[test]
+fn a_case_whose_plain_case_is_left_out_is_not_performed() {
+    let all = cases::all();
+    let of_read = |it: &&Case| (it.dialect, it.operation) == (Dialect::One, Operation::Read);
+    let is_plain = |it: &&Case| it.act == Act::Honest && it.outcome.is_some();
+    let plain = all.iter().filter(of_read).find(is_plain).unwrap();
+    let other = all.iter().filter(of_read).find(|it| it.act != Act::Honest);
+    let selection = Selection {
+        only: vec![other.unwrap().address()],
+        skip: vec![plain.address()],
+        ..Selection::default()
+    };
+    let report = judged_in(&all, &mut Never, &selection);
+    let expected = Verdict::NotTested(format!("{} was left out", plain.address()));
+    assert_eq!(report.entries.len(), 1);
+    assert_eq!(report.entries[0].verdict, expected);
+    assert_eq!(report.status(true), 2);
+}
+
 /// A client that sends its first message in pieces without end, or nonsense.
 struct Odd(&'static [u8]);
 
@@ -390,9 +435,7 @@ impl Client for Odd {
         drop(stream.write_all(&frame));
         drop(stream.write_all(self.0));
         // Beside a load, it may take the judge longer to accept a connection than it waits for one.
-        while (task.progress)().connections == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        await_connection(task);
         Ended::Unknown
     }
 }
@@ -429,9 +472,7 @@ impl Client for Flood {
                 }
             }
         });
-        while (task.progress)().connections == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        await_connection(task);
         Ended::Unknown
     }
 }

@@ -81,7 +81,7 @@ pub(super) struct Connection<'a> {
     /// Characteristics and transmissions, in version-two-01.
     pub(super) second: Second,
     /// Whether the client's characteristics were answered, in version-two-01.
-    is_introduced: bool,
+    pub(super) is_introduced: bool,
 }
 
 impl<'a> Connection<'a> {
@@ -281,6 +281,7 @@ impl<'a> Connection<'a> {
             Answered::ByCharacteristics(answer) => {
                 self.is_introduced = true;
                 let answer = self.told().unwrap_or(answer);
+                let answer = self.granting(answer);
                 self.say(&answer);
             }
         }
@@ -322,25 +323,8 @@ impl<'a> Connection<'a> {
             // A reply to a call of this server, or nothing that anybody understands.
             return Ok(());
         }
-        self.outstanding = self.outstanding.saturating_add(1);
-        let (calls, asked) = (self.outstanding, header.credits);
-        match self.granted {
-            None => findings.look(Rule::FirstCall, calls == 1, || {
-                format!("{calls} calls before the first reply of the connection")
-            }),
-            Some(granted) => {
-                let rule = match stage.act == Act::Lower && shared.acted {
-                    true => Rule::LoweredCredits,
-                    false => Rule::Credits,
-                };
-                let text =
-                    || format!("{calls} calls outstanding; {granted} granted, {asked} asked for");
-                // Every client has the one of the first call.
-                findings.look(rule, calls <= granted.max(1), text);
-                findings.look(Rule::Asked, calls <= asked.max(1), text);
-            }
-        }
         drop(guard);
+        self.count_call(header.credits);
         self.wait(Waiting {
             header,
             behind,

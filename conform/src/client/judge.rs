@@ -13,7 +13,8 @@ use crate::report::{Entry, Report, Verdict};
 
 /// Judges a client by the selected cases. `each` is called for each case as soon as it has ended; if it returns false,
 /// that case is not in the report, and the rest is not performed. Cases whose operation the client cannot perform with
-/// a plain server are not tested. Those of a version that the client does not speak are not applicable.
+/// a plain server are not tested, nor are those for which the case of that is left out. Those of a version that the
+/// client does not speak are not applicable.
 ///
 /// # Errors
 /// The listener cannot be used.
@@ -56,9 +57,25 @@ fn judged(
         .iter()
         .filter(|case| selection.names(&case.address(), case.dialect.group()));
     for case in selected {
-        let entry = match performances.unspoken(case)? {
-            Some(why) => unspoken(case, why),
-            None => {
+        let is_plain = |it: &&Case| {
+            (it.dialect, it.operation) == (case.dialect, case.operation)
+                && it.act == Act::Honest
+                && it.outcome.is_some()
+        };
+        let base = cases.iter().find(is_plain);
+        let is_left_out = |it: &&Case| selection.skips(&it.address(), it.dialect.group());
+        let left_out = base.filter(|_| case.act != Act::Honest).filter(is_left_out);
+        let unspoken = match left_out {
+            Some(_) => None,
+            None => performances.unspoken(case)?,
+        };
+        let entry = match (left_out, unspoken) {
+            (Some(base), _) => {
+                let why = format!("{} was left out", base.address());
+                not_performed(case, Verdict::NotTested(why))
+            }
+            (None, Some(why)) => not_performed(case, Verdict::NotApplicable(why)),
+            (None, None) => {
                 let plain = performances.of(case.dialect, case.operation, Act::Honest)?;
                 let is_unable = matches!(plain.ended, Ended::Unable(_));
                 if !plain.connected && !is_unable && report.entries.is_empty() {
@@ -66,12 +83,6 @@ fn judged(
                     return Ok(report);
                 }
                 let is_bad = !is_unable && outcome(Outcome::Succeeds, plain).is_some();
-                let is_plain = |it: &&Case| {
-                    (it.dialect, it.operation) == (case.dialect, case.operation)
-                        && it.act == Act::Honest
-                        && it.outcome.is_some()
-                };
-                let base = cases.iter().find(is_plain);
                 match base.filter(|_| is_bad && case.act != Act::Honest) {
                     Some(base) => {
                         let why = format!("{} failed", base.address());
@@ -164,15 +175,15 @@ impl Performances<'_> {
     }
 }
 
-/// Returns the entry of a case of a version that the client does not speak.
-fn unspoken(case: &Case, why: String) -> Entry {
+/// Returns the entry of a case that is not performed.
+fn not_performed(case: &Case, verdict: Verdict) -> Entry {
     Entry {
         address: case.address(),
         section: case.section.into(),
         level: case.level,
         sends: sentence(case),
         expects: case.expects.into(),
-        verdict: Verdict::NotApplicable(why),
+        verdict,
         seconds: 0.0,
         exchange: Vec::new(),
         packets: None,

@@ -146,7 +146,7 @@ pub(super) fn perform(
         let wrong = match &ended {
             Ended::Succeeded(Some(output)) => Some(wrong_byte(output, &shared.export.content)),
             Ended::Failed(_) => Some(None),
-            // What it has taken does not show.
+            // Nothing shows whether it has taken wrong data.
             _ => None,
         };
         if let Some(wrong) = wrong {

@@ -17,8 +17,9 @@ impl Connection<'_> {
         }
     }
 
-    /// Returns the messages of a reply with placed data, if the client wants it placed (send-placement-00, 6.2). `count`
-    /// is the number of wrong replies before it, if it is to be a wrong one.
+    /// Returns the messages of a reply with placed data, if the client wants it placed (send-placement-00, 6.2) and can
+    /// receive all of them: a reply MUST NOT wait for credits of a placed sequence (5.4). `count` is the number of wrong
+    /// replies before it, if it is to be a wrong one.
     fn placed(&self, call: &Call, results: &Results, count: Option<usize>) -> Option<Vec<Vec<u8>>> {
         let placing = self.placing()?;
         let data = results.data.as_ref().filter(|_| call.is(READ))?;
@@ -33,7 +34,13 @@ impl Connection<'_> {
             (Placing::SequenceField(_), None) => (Placing::Parts, 0),
             (placing, count) => (placing, count.unwrap_or(0)),
         };
-        placed_messages(placing, call.xid(), (&payload, data), &targets, count)
+        let messages = placed_messages(placing, call.xid(), (&payload, data), &targets, count)?;
+        let grants = match placing {
+            Placing::Granting => messages.len().saturating_sub(1),
+            _ => 0,
+        };
+        let needed = messages.len().saturating_add(grants);
+        self.wg.is_open_for(needed).then_some(messages)
     }
 
     /// Returns the messages of the reply to a call whose data is placed, if it is.
@@ -88,30 +95,18 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// Refuses a placed call, if this is what the act says. Looks whether one comes that must not come again.
+    /// Refuses the first placed call, if this is what the act says, and looks at those behind it.
     pub(super) fn refuses_placed(&mut self, call: &Call, is_placed: bool) -> Result<bool, Over> {
         let Some(Placing::Error(words)) = self.placing() else {
             return Ok(false);
         };
         let all = words == [wg::ERR_INVAL_HTYPE];
-        let xid = call.xid();
-        let mut shared = self.stage.shared();
-        if !is_placed {
-            return Ok(false);
+        let (connection, xid) = (self.number, call.xid());
+        let is_first = self.stage.shared().refuses(connection, xid, is_placed, all);
+        if is_first {
+            self.send(ddp::SEND, 0, &wg::error(xid, words))?;
         }
-        if let Some((number, refused)) = shared.refused_placed {
-            let is_again = number == self.number && (all || refused == xid);
-            shared.findings.look(Rule::PlacedRefused, !is_again, || {
-                format!("a placed call with XID {xid:#x} after an error about the one with XID {refused:#x}")
-            });
-            return Ok(false);
-        }
-        shared.acted = true;
-        shared.refused_placed = Some((self.number, xid));
-        shared.findings.look(Rule::PlacedRefused, true, String::new);
-        drop(shared);
-        self.send(ddp::SEND, 0, &wg::error(xid, words))?;
-        Ok(true)
+        Ok(is_first)
     }
 
     /// Sends a placed reply that no call asked for, if this is what the act says.

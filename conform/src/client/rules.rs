@@ -104,6 +104,8 @@ pub enum Rule {
     PlacementOnce,
     /// The segments of receive buffers add up to their size (send-placement-00, 3.1).
     StructureSize,
+    /// Values have the types of their properties (send-placement-00, 3.1 to 3.3; version-two-07, 5.1).
+    PlacementValues,
     /// An end that takes placed items has a target (send-placement-00, 3.2 and 3.3).
     StructureTarget,
     /// No message is longer than the client has announced (send-placement-00, 3.4).

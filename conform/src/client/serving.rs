@@ -21,9 +21,9 @@ use crate::wire::wg::{REPLY_EXTERNAL, htype};
 use crate::wire::{ddp, rpc};
 
 /// The credits that are granted without another act.
-const CREDITS: u32 = 8;
+pub(super) const CREDITS: u32 = 8;
 /// The credits that are granted before fewer are.
-const FOUR: u32 = 4;
+pub(super) const FOUR: u32 = 4;
 /// Time before the first reply on a connection: a second call that comes meanwhile did not wait for it.
 const FIRST: Duration = Duration::from_millis(60);
 /// Time before each reply where credits are looked at.
@@ -327,14 +327,16 @@ impl Connection<'_> {
             let Reply {
                 places,
                 message,
+                rest,
                 is_placed,
+                ..
             } = transmitted;
             let is_plain = self.stage.act == Act::Transmit(Transmitting::Plain);
             self.stage.shared().acted |= is_plain && is_placed;
             return Encoded {
                 places,
-                is_long: false,
-                messages: vec![message],
+                is_long: !rest.is_empty(),
+                messages: [vec![message], rest].concat(),
             };
         }
         if self.stage.dialect == Dialect::Wg {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::call::Call;
 use super::case::{Act, Operation};
 use super::export::Export;
-use super::rules::Findings;
+use super::refusing::Refused;
+use super::rules::{Findings, Rule};
 use super::under_test::Progress;
 use crate::dialect::Dialect;
 use crate::exchange::Exchange;
@@ -40,8 +41,8 @@ pub(super) struct Shared {
     pub(super) refused: Option<Call>,
     /// The form of that call in version-two-07, in which it must not come again. Others may be tried.
     pub(super) refused_form: Option<Header>,
-    /// The connection and the XID of the call that was refused, with placed items in version-two-07, or by ROPT_XMTREQ.
-    pub(super) refused_placed: Option<(usize, u32)>,
+    /// The call that was refused with placed items in version-two-07, or by ROPT_XMTREQ.
+    pub(super) refused_placed: Option<Refused>,
     /// The answer that the client must give.
     pub(super) report: Option<Report>,
     /// The call that was waiting while another message came.
@@ -67,6 +68,31 @@ impl Shared {
     /// Returns whether calls at once are to be waited for: when READs come, and once, as a client may make none.
     pub(super) fn awaits_more(&self) -> bool {
         self.reading && !self.has_waited
+    }
+
+    /// Returns whether a call is the first in a form that is refused, and looks at those behind it on its connection.
+    /// `all` is as in [`Refused::look`].
+    pub(super) fn refuses(
+        &mut self,
+        connection: usize,
+        xid: u32,
+        has_form: bool,
+        all: bool,
+    ) -> bool {
+        match &mut self.refused_placed {
+            Some(refused) if refused.connection == connection => {
+                refused.look(&mut self.findings, xid, has_form, all);
+                false
+            }
+            None if has_form => {
+                self.acted = true;
+                self.refused_placed = Some(Refused::new(connection, xid));
+                let rule = Rule::PlacedRefused;
+                self.findings.look(rule, true, String::new);
+                true
+            }
+            _ => false,
+        }
     }
 }
 

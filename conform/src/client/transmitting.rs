@@ -12,7 +12,7 @@ use super::waiting::Waiting;
 use crate::wire::ddp;
 use crate::wire::v2::{self, CALL, INITXCH};
 
-/// The direction of calls, which messages in the form of version 1 have not, bytes.
+/// The bytes of the direction, which is behind the fixed fields, and which the form of version 1 leaves out.
 const DIRECTION: usize = 4;
 /// Receives of 5120 bytes with a target of 4096, and calls in sixteen transmissions, or in one.
 const ONE_SHORT_TARGET: [u32; 26] = short_target(16);
@@ -67,7 +67,7 @@ impl Connection<'_> {
             payload,
             request,
         } = call;
-        self.outstanding = self.outstanding.saturating_add(1);
+        self.count_call(header.credits);
         self.wait(Waiting {
             length: payload.len().max(length),
             header,
@@ -109,42 +109,31 @@ impl Connection<'_> {
         self.post(ddp::SEND, 0, &message)
     }
 
-    /// Refuses a call by ROPT_XMTREQ, if this is what the act says. Looks whether one comes that must not come again.
+    /// Refuses the first call by ROPT_XMTREQ, if this is what the act says, and looks at those behind it.
     pub(super) fn refuses_request(&mut self, call: &Call) -> Result<bool, Over> {
         let all = match self.transmitting() {
             Some(Transmitting::Refuse) => true,
             Some(Transmitting::Report) => false,
             _ => return Ok(false),
         };
-        if self.request.is_none() {
-            return Ok(false);
+        let (connection, xid, has_form) = (self.number, call.xid(), self.request.is_some());
+        let is_first = self.stage.shared().refuses(connection, xid, has_form, all);
+        if is_first {
+            let answer = match all {
+                true => refusal(xid),
+                false => report(xid),
+            };
+            self.send(ddp::SEND, 0, &answer)?;
         }
-        let xid = call.xid();
-        let mut shared = self.stage.shared();
-        if let Some((number, refused)) = shared.refused_placed {
-            let is_again = number == self.number && (all || refused == xid);
-            shared.findings.look(Rule::PlacedRefused, !is_again, || {
-                format!("ROPT_XMTREQ with XID {xid:#x} after an error about {refused:#x}")
-            });
-            return Ok(false);
-        }
-        shared.acted = true;
-        shared.refused_placed = Some((self.number, xid));
-        shared.findings.look(Rule::PlacedRefused, true, String::new);
-        drop(shared);
-        let answer = match all {
-            true => refusal(xid),
-            false => report(xid),
-        };
-        self.send(ddp::SEND, 0, &answer)?;
-        Ok(true)
+        Ok(is_first)
     }
 
     /// Returns the reply to a call by ROPT_XMTREQ.
     pub(super) fn transmission(&self, call: &Call, results: &Results) -> Option<Reply> {
         let request = self.request.as_ref()?;
         let targets = self.second.client_targets();
-        transmitted(call, results, request, &targets, v2::INLINE)
+        let longest = self.second.client_receive();
+        transmitted(call, results, request, &targets, longest)
     }
 
     /// Sends ROPT_XMTRESP with a wrong value, before the right one. Its data is wrong as well, so that it shows whether
@@ -166,11 +155,10 @@ impl Connection<'_> {
         };
         let position = rpc_length(&wrong);
         let length = wrong.data.as_ref().map_or(0, Vec::len) as u32;
-        let target = self
-            .second
-            .client_targets()
-            .first()
-            .map_or(0, |it| it.length) as u32;
+        // The wrong values are those of a reply in one transmission with one target.
+        let Some(target) = reply.target else {
+            return Ok(());
+        };
         if !reply.is_placed || !spoil(&mut reply, name, (position, length, target), self.spoilt) {
             return Ok(());
         }

@@ -60,6 +60,7 @@ fn told() -> Vec<Case> {
             "values of the types of their characteristics",
             &[Rule::Characteristics],
         ),
+        // A client may find out by an attempt as well.
         sends(
             "rtrext-00, 5.1",
             1001,
@@ -67,7 +68,8 @@ fn told() -> Vec<Case> {
             "calls to a server that tells nothing of ROPT_XMTREQ",
             "no ROPT_XMTREQ and no ROPT_XMTCONT",
             &[Rule::Unsupported],
-        ),
+        )
+        .robustness(),
     ]
 }
 

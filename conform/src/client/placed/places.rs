@@ -23,8 +23,8 @@ impl Part {
     }
 }
 
-/// Returns the bytes of an item, or why they are not where it says (send-placement-00, 5.5, steps 5 and 6; rtrext-00,
-/// 7.3). `numbers` are those of its targets.
+/// Returns the bytes of an item, or why they are not in the targets that its entry names (send-placement-00, 5.5, steps
+/// 5 and 6; rtrext-00, 7.3). `numbers` are those of these targets, in the order of the bytes.
 pub(in crate::client) fn located(
     parts: &mut [Part],
     targets: &[Target],

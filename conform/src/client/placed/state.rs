@@ -63,10 +63,10 @@ impl Placement {
         }
     }
 
-    /// Looks at the credit limit of a client with placement.
+    /// Looks at the credit limit of a client that has announced a structure (send-placement-00, 5.4).
     pub(in crate::client) fn credit_limit(&mut self, findings: &mut Findings, credit: u32) {
         let before = self.limit.replace(credit);
-        if let Some(before) = before.filter(|_| self.client.has_placement()) {
+        if let Some(before) = before.filter(|_| self.client.has_structure()) {
             let is_lower = credit.wrapping_sub(before).cast_signed() < 0;
             findings.look(Rule::NoLowerLimit, !is_lower, || {
                 format!("rdma_credit is {credit} after {before}")
@@ -74,7 +74,7 @@ impl Placement {
         }
     }
 
-    /// Looks whether a call has a header type that this end takes. Returns whether it is a placed one that is.
+    /// Looks whether a call has a header type that this end takes. Returns whether it has, and is a placed one.
     pub(in crate::client) fn takes(&self, findings: &mut Findings, htype: u32) -> bool {
         let is_open = self.own.takes_calls(&self.client);
         let is_placed = is_placed(htype);
@@ -146,7 +146,8 @@ mod tests {
     use super::*;
     use crate::wire::rpc;
     use crate::wire::wg::{
-        CALL_INLINE, REPLY_PLACED, introduction, message, parse_properties, placing_properties,
+        CALL_INLINE, REPLY_PLACED, SMALLEST_RESULT, introduction, message, parse_properties,
+        placing_properties,
     };
 
     #[test]
@@ -177,10 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_a_client_with_placement_is_not_lowered() {
+    fn a_limit_of_a_client_with_a_structure_is_not_lowered() {
         let (mut placement, mut findings) = (Placement::new(), Findings::default());
         placement.credit_limit(&mut findings, 9);
         placement.credit_limit(&mut findings, 8);
+        let none = [(SMALLEST_RESULT, u32::MAX.to_be_bytes().to_vec())];
+        placement.properties(&mut findings, &none, false);
+        placement.credit_limit(&mut findings, 7);
         assert!(!findings.looked(Rule::NoLowerLimit));
         let properties = parse_properties(&introduction(&placing_properties())).unwrap();
         placement.properties(&mut findings, &properties, true);

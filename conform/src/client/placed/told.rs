@@ -27,6 +27,8 @@ pub(in crate::client) struct Told {
     smallest: u32,
     /// The number of announcements of each property of the extension.
     times: [u32; 3],
+    /// The first property of the extension whose value is none of its type.
+    invalid: Option<u32>,
 }
 
 impl Told {
@@ -39,6 +41,7 @@ impl Told {
             support: 0,
             smallest: NONE,
             times: [0; 3],
+            invalid: None,
         }
     }
 
@@ -57,6 +60,15 @@ impl Told {
             let of_extension = [STRUCTURE, SUPPORT, SMALLEST_RESULT];
             if let Some(at) = of_extension.iter().position(|it| it == which) {
                 self.times[at] = self.times[at].saturating_add(1);
+                let is_valid = match *which {
+                    // The default (3).
+                    _ if value.is_empty() => true,
+                    STRUCTURE => self.structure.is_some(),
+                    _ => word.is_some(),
+                };
+                if !is_valid {
+                    self.invalid.get_or_insert(*which);
+                }
             }
         }
     }
@@ -71,6 +83,10 @@ impl Told {
             self.times.iter().all(|it| *it <= 1),
             || "a property of placement is announced more than once".to_owned(),
         );
+        findings.look(Rule::PlacementValues, self.invalid.is_none(), || {
+            let which = self.invalid.unwrap_or_default();
+            format!("the value of property {which:#x} is none of its type")
+        });
         let size = u128::from(self.receive);
         if let Some(structure) = &self.structure {
             let octets = octets(structure);
@@ -92,6 +108,11 @@ impl Told {
     /// Returns whether the end has announced anything of the extension.
     pub(in crate::client) fn has_placement(&self) -> bool {
         self.times != [0; 3]
+    }
+
+    /// Returns whether the end has announced a structure of its receive buffers.
+    pub(in crate::client) fn has_structure(&self) -> bool {
+        self.structure.is_some()
     }
 
     /// Returns the longest message that the end sends, octets.
@@ -134,6 +155,7 @@ mod tests {
         told.looked_at(&mut findings);
         let rules = [
             Rule::PlacementOnce,
+            Rule::PlacementValues,
             Rule::StructureSize,
             Rule::StructureTarget,
         ];
@@ -158,5 +180,25 @@ mod tests {
         assert_eq!(broken(&none), [Rule::StructureTarget]);
         assert!(!none.wants_placed(0) && none.wants_placed(1));
         assert_eq!(broken(&told(&set(&[(2, 64)]))), []);
+    }
+
+    #[test]
+    fn a_value_that_is_none_of_its_property_is_found() {
+        let word = vec![0; 4];
+        let long = vec![0; 8];
+        for (which, value, is_valid) in [
+            (STRUCTURE, &word, true),
+            (STRUCTURE, &long, false),
+            (SUPPORT, &word, true),
+            (SUPPORT, &long, false),
+            (SMALLEST_RESULT, &long, false),
+            (SMALLEST_RESULT, &Vec::new(), true),
+            (STRUCTURE, &Vec::new(), true),
+        ] {
+            let mut told = Told::nothing();
+            told.take(&[(which, value.clone())]);
+            let is_found = broken(&told).contains(&Rule::PlacementValues);
+            assert_eq!(is_found, !is_valid, "{which:#x} {value:?}");
+        }
     }
 }

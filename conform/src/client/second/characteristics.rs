@@ -29,7 +29,7 @@ pub(in crate::client) struct Characteristics {
     pub(in crate::client) most: u32,
 }
 
-/// Takes words from the beginning of some.
+/// Removes the first of some words, and returns it.
 fn word(from: &mut &[u32]) -> Option<u32> {
     let (first, rest) = from.split_first()?;
     *from = rest;

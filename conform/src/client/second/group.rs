@@ -11,7 +11,7 @@ use crate::wire::{Reader, v2};
 pub(super) const EXRW: u32 = 1;
 pub(super) const TBSN: u32 = 2;
 const CHOICE: u32 = 3;
-const BYSIZE: u32 = 4;
+pub(super) const BYSIZE: u32 = 4;
 /// The most transmissions, and the most bytes of them, that are kept. Each call of this server's export is shorter.
 const MOST: u32 = 64;
 const MOST_BYTES: usize = 2 << 20;
@@ -23,6 +23,8 @@ pub(in crate::client) struct Direction {
     pub(in crate::client) least: u32,
     /// The value of `xmddp_type`.
     pub(in crate::client) kind: u32,
+    /// `xmdrsdl_dsdov`, if the type is XMDTYPE_BYSIZE.
+    pub(in crate::client) longest_placed: u32,
     /// The memory, if it has any.
     pub(in crate::client) chunk: Vec<Segment>,
 }
@@ -42,7 +44,7 @@ pub(in crate::client) struct Request {
     pub(in crate::client) directions: Vec<Direction>,
     count: u32,
     /// `optxrq_rsbuf`.
-    reserved: u32,
+    pub(super) reserved: u32,
     /// `optxrq_pslen`.
     length: u32,
 }
@@ -72,16 +74,21 @@ impl Request {
             let (_, _, count) = (from.word()?, from.word()?, from.word()?);
             for _ in 0..count {
                 let (least, kind) = (from.word()?, from.word()?);
+                let longest_placed = match kind {
+                    BYSIZE => from.word()?,
+                    _ => 0,
+                };
                 let chunk = match kind {
-                    EXRW | CHOICE => v1::take_chunk(&mut from)?,
-                    BYSIZE => {
-                        from.word()?;
-                        v1::take_chunk(&mut from)?
-                    }
+                    EXRW | CHOICE | BYSIZE => v1::take_chunk(&mut from)?,
                     TBSN => Vec::new(),
                     _ => return None,
                 };
-                directions.push(Direction { least, kind, chunk });
+                directions.push(Direction {
+                    least,
+                    kind,
+                    longest_placed,
+                    chunk,
+                });
             }
         }
         let request = Self {
@@ -207,6 +214,9 @@ impl Group {
         targets: &[Target],
     ) -> Option<Transmitted> {
         let mut header = v1::header(self.xid);
+        // Those that the first transmission asks for.
+        let credits = self.parts.first().and_then(|it| it.message.get(8..));
+        header.credits = credits.and_then(|it| Reader(it).word()).unwrap_or_default();
         let mut payload = std::mem::take(&mut self.payload);
         let mut placed = Vec::new();
         for (at, length, place) in &self.request.items {
@@ -289,13 +299,14 @@ mod tests {
     #[test]
     fn transmissions_are_joined() {
         let mut findings = Findings::default();
-        let [first, last] = transmissions(1);
+        let [mut first, last] = transmissions(1);
+        first[8..12].copy_from_slice(&5_u32.to_be_bytes());
         let mut group = Group::begun(&mut findings, &parse(&first).unwrap(), &first, 2).unwrap();
         assert!(!group.is_complete());
         assert!(group.continued(&mut findings, &parse(&last).unwrap(), &last));
         assert!(group.is_complete());
         let call = group.call(&mut findings, &[TARGET]).unwrap();
-        assert_eq!(call.payload.len() % 4, 0);
+        assert_eq!((call.payload.len() % 4, call.header.credits), (0, 5));
         for rule in [
             Rule::PlacedItem,
             Rule::PlacedLayout,

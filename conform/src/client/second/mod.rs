@@ -4,6 +4,7 @@
 mod characteristics;
 mod group;
 mod replies;
+mod spread;
 mod state;
 mod strays;
 

@@ -49,6 +49,11 @@ impl Second {
         usize::try_from(self.own.receive).unwrap_or(usize::MAX)
     }
 
+    /// Returns the size of the client's receives, bytes.
+    pub(in crate::client) fn client_receive(&self) -> usize {
+        usize::try_from(self.client.receive).unwrap_or(usize::MAX)
+    }
+
     /// Returns the targets of the client's receives.
     pub(in crate::client) fn client_targets(&self) -> Vec<Target> {
         self.client.targets()
@@ -57,9 +62,6 @@ impl Second {
     /// Looks at a message, and takes it if it belongs to an extension that this end has told.
     pub(in crate::client) fn take(&mut self, findings: &mut Findings, message: &[u8]) -> Came {
         self.messages += 1;
-        if let Some((xid, code)) = answered(message) {
-            return Came::Answer(xid, code);
-        }
         let operation = v2::parse(message);
         if let Some(group) = &self.group {
             let kept = operation.as_ref().is_some_and(|it| it.opttype == XMTCONT);
@@ -70,6 +72,10 @@ impl Second {
             if !kept {
                 self.group = None;
             }
+        }
+        // Errors and reports break a group off as well (`drafts/errata.md`).
+        if let Some((xid, code)) = answered(message) {
+            return Came::Answer(xid, code);
         }
         let Some(operation) = operation else {
             self.concerns(findings, true);
@@ -101,7 +107,7 @@ impl Second {
         }
     }
 
-    /// Looks whether a call comes by operations that this end has not told to take.
+    /// Looks whether a call comes by operations of which this end has not told that it takes them.
     fn concerns(&self, findings: &mut Findings, is_plain: bool) {
         let is_open = self.own.takes_requests();
         if !is_plain || self.client.knows_transmissions() && !is_open {
@@ -188,9 +194,16 @@ mod tests {
         assert_eq!(second.take(&mut findings, &first), Came::Nothing);
         assert!(matches!(second.take(&mut findings, &last), Came::Call(_)));
         assert_eq!(findings.broken(Rule::Group), None);
-        assert_eq!(second.take(&mut findings, &first), Came::Nothing);
-        let other = plain(8, CALL, &payload);
-        assert_eq!(second.take(&mut findings, &other), Came::Plain);
-        assert!(findings.broken(Rule::Group).is_some());
+        let error = v2::bytes(&v2::invalid_option(8));
+        let others = [
+            (plain(8, CALL, &payload), Came::Plain),
+            (error, Came::Answer(8, v2::ERR_INVAL_OPTION)),
+        ];
+        for (other, came) in others {
+            let mut findings = Findings::default();
+            assert_eq!(second.take(&mut findings, &first), Came::Nothing);
+            assert_eq!(second.take(&mut findings, &other), came);
+            assert!(findings.broken(Rule::Group).is_some(), "{came:?}");
+        }
     }
 }

@@ -103,6 +103,11 @@ impl Wg {
         self.counts.is_open(message)
     }
 
+    /// Returns whether the client can receive so many messages.
+    pub(in crate::client) fn is_open_for(&self, messages: usize) -> bool {
+        self.counts.is_open_for(messages)
+    }
+
     /// Returns whether the client needs credits that no reply brings: it has none, or it is in the middle of a call and
     /// has less than half of those that are advertised.
     pub(in crate::client) fn needs_credit(&self, advertised: u32) -> bool {

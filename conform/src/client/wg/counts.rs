@@ -69,6 +69,12 @@ impl Counts {
         more > 0 || more == 0 && is_grant(message)
     }
 
+    /// Returns whether the client can receive so many messages.
+    pub(super) fn is_open_for(&self, messages: usize) -> bool {
+        let more = self.limit.wrapping_sub(self.sent).cast_signed();
+        usize::try_from(more).is_ok_and(|more| more >= messages)
+    }
+
     /// Returns the number of messages that the client may still send. It is negative if it sent more.
     pub(super) fn left(&self) -> i32 {
         self.told.wrapping_sub(self.received).cast_signed()
@@ -133,6 +139,9 @@ mod tests {
         assert!(!counts.is_open(&wg::grant(1)));
         counts.take(&mut findings, CALL_INLINE, 2);
         assert!(!counts.is_open(&reply) && counts.is_open(&wg::grant(1)));
+        assert!(counts.is_open_for(0) && !counts.is_open_for(1));
+        counts.take(&mut findings, CALL_INLINE, 4);
+        assert!(counts.is_open_for(2) && !counts.is_open_for(3));
         assert_eq!(counts.left(), 8);
         counts.take(&mut findings, CALL_INLINE, u32::MAX);
         assert!(counts.is_open(&reply));

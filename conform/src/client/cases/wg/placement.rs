@@ -20,8 +20,8 @@ fn told() -> Vec<Case> {
             1001,
             Ping,
             "the client's properties of placement",
-            "each of them once",
-            &[Rule::PlacementOnce],
+            "each of them once, with a value of its type",
+            &[Rule::PlacementOnce, Rule::PlacementValues],
         ),
         sends(
             "send-placement-00, 3.1",
