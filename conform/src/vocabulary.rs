@@ -1,6 +1,7 @@
 //! Names of header types, fields and constants, as the XDR files of a version have them.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::LazyLock;
 
 use crate::dialect::Dialect;
 use crate::wire::wg;
@@ -70,6 +71,25 @@ impl Vocabulary {
             added.map_err(|error| ((*name).to_owned(), error))?;
         }
         Ok(vocabulary)
+    }
+
+    /// Returns the vocabulary of a version, for whoever adds nothing to it. The files are read once.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`].
+    pub fn shared(dialect: Dialect) -> Result<&'static Self, &'static (String, Error)> {
+        static ALL: [LazyLock<Result<Vocabulary, (String, Error)>>; 3] = [
+            LazyLock::new(|| Vocabulary::new(Dialect::One)),
+            LazyLock::new(|| Vocabulary::new(Dialect::Two)),
+            LazyLock::new(|| Vocabulary::new(Dialect::Wg)),
+        ];
+        let [one, two, wg] = &ALL;
+        let made = match dialect {
+            Dialect::One => one,
+            Dialect::Two => two,
+            Dialect::Wg => wg,
+        };
+        made.as_ref()
     }
 
     /// Adds the definitions of another file. After an error, none of them is known.
@@ -232,6 +252,7 @@ mod tests {
             let names: Vec<&str> = fields.iter().map(|it| it.name.as_str()).collect();
             assert_eq!(names[..3], FIXED, "{top}");
             assert!(vocabulary.headers().len() >= 4, "{top}");
+            assert_eq!(Vocabulary::shared(dialect), Ok(&vocabulary), "{top}");
         }
     }
 

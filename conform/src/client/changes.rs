@@ -1,217 +1,226 @@
-//! Wrong values for the fields of replies that place data, as tables: the cases here, and whoever else attacks clients,
-//! make replies of them.
+//! Wrong values for the fields of replies that place data, made from the `.x` files: the cases here, and whoever else
+//! attacks clients, make replies of them.
 
-/// A field of a message, and values that a client must not take in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// The name in the XDR.
-    pub name: &'static str,
-    /// The message of the reply, from zero.
-    pub part: usize,
-    /// The word of that message, from zero.
-    pub word: usize,
-    /// The values.
-    pub values: Vec<u32>,
-}
+use crate::dialect::Dialect;
+use crate::fields::{Limits, Word, changes, words, words_of};
+use crate::vocabulary::Vocabulary;
+use crate::wire::{v2, wg};
 
-/// The right values of a placed reply with one item (send-placement-00, 4.3 and 4.4).
-#[derive(Clone, Copy, Debug)]
-pub struct Placed {
-    /// The position of the item, where the reduced Payload stream ends.
-    pub position: u32,
-    /// The length of the item, octets.
-    pub length: u32,
-    /// The length of each target, octets.
-    pub target: u32,
-    /// The number of the target in which the item begins.
-    pub segment: u32,
-    /// The number of messages.
-    pub messages: u32,
-    /// The octets of the Payload stream behind those of the first message.
-    pub remaining: u32,
-    /// The octets of the Payload stream in the last message.
-    pub last: u32,
-}
-
-fn field(name: &'static str, part: usize, word: usize, values: &[u32]) -> Field {
-    Field {
-        name,
-        part,
-        word,
-        values: values.to_vec(),
-    }
-}
-
-/// Returns the fields of a reply of one message, RDMA2_REPLY_PLACED. Its call fails by each of the values.
-#[must_use]
-pub fn placed_reply(right: &Placed) -> Vec<Field> {
-    let (top, position, target) = (u32::MAX, right.position, right.target);
-    let more = right.length.saturating_add(1);
-    let beyond = target.saturating_add(1);
-    vec![
-        field("rdma_writes", 0, 4, &[1, 2]),
-        field("rdma_placed", 0, 5, &[0, 2, 17, top]),
-        field("rdma_position", 0, 6, &[4, position - 2, position + 4, top]),
-        field("rdma_length", 0, 7, &[0, more, target, beyond, top]),
-        field("rdma_segment", 0, 8, &[1, top]),
-        field("rdma_offset", 0, 9, &[4, target, top]),
-        field("rdma_payload_length", 0, 10, &[0, position - 1, top]),
-    ]
-}
-
-/// Returns the fields of a reply of several messages: one RDMA2_REPLY_PLACED_MIDDLE or more, and RDMA2_REPLY_PLACED. Its
-/// call fails by each of the values.
-#[must_use]
-pub fn placed_sequence(right: &Placed) -> Vec<Field> {
-    let top = u32::MAX;
-    let follow = right.messages.saturating_sub(1);
-    let last = follow as usize;
-    let mut counts = vec![0, follow.saturating_sub(1), follow + 1, 128, top];
-    counts.dedup();
-    vec![
-        field("rdma_messages", 0, 4, &counts),
-        field("rdma_remaining", 0, 5, &[right.remaining + 4, top]),
-        field("rdma_payload_length", 0, 6, &[0, top]),
-        field("rdma_segment", last, 8, &[right.segment + 1]),
-        field("rdma_length", last, 7, &[right.length.saturating_add(1)]),
-        field("rdma_payload_length", last, 10, &[right.last + 4]),
-    ]
-}
-
-/// The right values of ROPT_XMTRESP with one item in one target (rtrext-00, 9.3).
-#[derive(Clone, Copy, Debug)]
-pub struct Response {
-    /// The length of the results without the data: the position of the item.
-    pub results: u32,
-    /// The length of the item, bytes.
-    pub length: u32,
-    /// The length of a target, bytes.
-    pub target: u32,
-    /// The bytes behind the header.
-    pub room: u32,
-    /// The longest message that the client takes, bytes.
-    pub most: u32,
-}
-
-/// A wrong value of a field.
+/// A wrong value of a word of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// The name in the XDR.
-    pub name: &'static str,
-    /// The word of the operation's information, from zero.
-    pub word: usize,
-    /// The value.
+    /// The message of the reply, from zero.
+    pub part: usize,
+    /// The word and its right value. Its position is in the message, or, for ROPT_XMTRESP, in the operation's
+    /// information.
+    pub word: Word<'static>,
+    /// The wrong value.
     pub value: u32,
-    /// The words of ROPT_XMTERR behind the transmissions that it names, with which this project's client reports the
-    /// reply. It discards others.
-    pub report: Option<Vec<u32>>,
+    /// Set if the reply is well-formed nevertheless, with an item that is shorter, or elsewhere in the results, or with
+    /// a word more behind it: its upper layer alone can refuse it.
+    pub is_whole: bool,
 }
 
-/// Returns wrong values of the fields of ROPT_XMTRESP, all of which a client reports or discards.
+impl Wrong {
+    /// Returns whether this is a value of this field, or of one of its elements.
+    #[must_use]
+    pub fn is_of(&self, field: &str) -> bool {
+        self.word.field().split('[').next() == Some(field)
+    }
+
+    /// Returns the value of a field whose turn it is after `count` others, of those that no client may take.
+    pub(crate) fn in_turn<'a>(all: &'a [Self], field: &str, count: usize) -> Option<&'a Self> {
+        let firm = all.iter().filter(|it| it.is_of(field) && !it.is_whole);
+        let firm: Vec<&Self> = firm.collect();
+        firm.get(count.checked_rem(firm.len())?).copied()
+    }
+
+    /// Puts the value into the bytes that have the word. Returns false if they end before it.
+    #[must_use]
+    pub fn put(&self, bytes: &mut [u8]) -> bool {
+        let at = self.word.at;
+        let word = bytes.get_mut(at..at.saturating_add(4));
+        word.map(|word| word.copy_from_slice(&self.value.to_be_bytes()))
+            .is_some()
+    }
+}
+
+fn wrong(
+    part: usize,
+    words: &[Word<'static>],
+    limits: Limits<'_>,
+    is_whole: impl Fn(&Word<'_>, u32) -> bool,
+) -> Option<Vec<Wrong>> {
+    let all = changes(words, limits).ok()?.into_iter();
+    let made = all.map(|(word, value)| Wrong {
+        part,
+        word: word.clone(),
+        value,
+        is_whole: is_whole(word, value),
+    });
+    Some(made.collect())
+}
+
+/// Returns whether an item has another place in a Payload stream that is none by its form.
+fn is_elsewhere(right: u32, value: u32) -> bool {
+    value < right && value >= 8 && value.is_multiple_of(4)
+}
+
+/// Returns wrong values of the fields behind the prefix of a reply with one placed item, in targets of this many octets
+/// (send-placement-00, 4.3 and 4.4): RDMA2_REPLY_PLACED, which other messages may precede. `None` if these messages are
+/// no such reply.
 #[must_use]
-pub fn response(right: &Response) -> Vec<Wrong> {
-    let Response {
-        results,
-        length,
-        target,
-        room,
-        most,
-    } = *right;
-    let top = u32::MAX;
-    let missing: &[u32] = &[7, 0, 0, 0];
+pub fn placed(messages: &[Vec<u8>], target: u32) -> Option<Vec<Wrong>> {
+    let vocabulary = Vocabulary::shared(Dialect::Wg).ok()?;
     let mut all = Vec::new();
-    let mut put = |name, word, value, report: Option<&[u32]>| {
-        all.push(Wrong {
-            name,
-            word,
-            value,
-            report: report.map(<[u32]>::to_vec),
-        });
-    };
-    for value in [0, 2, top] {
-        put("optxrs_ddp", 0, value, None);
+    for (part, message) in messages.iter().enumerate() {
+        let htype = wg::htype(message)?;
+        let header = vocabulary.header_of(htype)?;
+        let mut words = words(vocabulary, header, message).ok()?;
+        let words = words.split_off(wg::PREFIX / 4);
+        // The first message alone has no length to agree with.
+        let is_padded = |word: &Word<'_>, value: u32| {
+            let is_more = Some(value) == word.value.checked_add(4);
+            part == 0 && word.field() == "rdma_payload_length" && is_more
+        };
+        let value = |name| {
+            words
+                .iter()
+                .find(|word| word.is_called(name))
+                .map(|it| it.value)
+        };
+        all.extend(match htype {
+            wg::REPLY_PLACED => {
+                let near = value("rdma_position")?.saturating_sub(2);
+                let limits: Limits<'_> = &[
+                    ("rdma_placed", &[17]),
+                    ("rdma_position", &[4, near]),
+                    ("rdma_length", &[target, target.saturating_add(1)]),
+                    ("rdma_offset", &[target]),
+                ];
+                wrong(part, &words, limits, |word, value| match word.field() {
+                    "rdma_position" => is_elsewhere(word.value, value),
+                    "rdma_length" => value != 0 && value < word.value,
+                    _ => is_padded(word, value),
+                })
+            }
+            wg::REPLY_PLACED_MIDDLE => wrong(part, &words, &[("rdma_messages", &[128])], is_padded),
+            _ => None,
+        }?);
     }
-    for value in [4, results + 1, results + 4, top] {
-        put("xmdmi_disp", 1, value, Some(&[6, value, 8, results]));
-    }
-    put("xmdmi_length", 2, 0, Some(&[7, 1, 0, 0]));
-    put("xmdmi_length", 2, length.saturating_add(1), Some(missing));
-    let beyond = target.saturating_add(1);
-    put("xmdmi_length", 2, beyond, Some(&[7, 1, 2, 1024]));
-    put("xmdmi_length", 2, top, Some(&[8, top, 0, most]));
-    for value in [0, 1, 3, 4, 5, 6, top] {
-        put("xmdl_type", 3, value, None);
-    }
-    let end = target.saturating_sub(1);
-    put("xmdl_offset", 4, 2, Some(&[6, 2, 0, end]));
-    put("xmdl_offset", 4, 4, Some(missing));
-    put("xmdl_offset", 4, top, Some(&[6, top, 0, end]));
-    for value in [0, 2, top] {
-        put("xmdl_bsnum", 5, value, None);
-    }
-    for value in [1, top] {
-        put("xmdl_bsnum", 6, value, Some(&[7, value, 0, 0]));
-    }
-    for value in [0, 2, top] {
-        put("optxrs_count", 7, value, Some(&[4, 1, value]));
-    }
-    put("optxrs_pslen", 8, 0, Some(&[6, results, 8, 0]));
-    put(
-        "optxrs_pslen",
-        8,
-        results - 1,
-        Some(&[8, results - 1, 0, room]),
-    );
-    put("optxrs_pslen", 8, room, Some(missing));
-    for value in [room + 4, top - 3, top] {
-        put("optxrs_pslen", 8, value, Some(&[8, value, 0, room]));
-    }
-    all
+    Some(all)
+}
+
+/// Returns wrong values of the fields of ROPT_XMTRESP with placed items (rtrext-00, 9.3). `info` is the operation's
+/// information, `room` the bytes behind it, and `target` the bytes of each target. `None` if this is no such
+/// information.
+#[must_use]
+pub fn response(info: &[u32], room: u32, target: u32) -> Option<Vec<Wrong>> {
+    let vocabulary = Vocabulary::shared(Dialect::Two).ok()?;
+    let words = words_of(vocabulary, "optxmt_resp", &v2::bytes(info)).ok()?;
+    let limits: Limits<'_> = &[
+        ("xmdmi_disp", &[4]),
+        ("xmdmi_length", &[target.saturating_add(1)]),
+        ("xmdl_offset", &[2]),
+        (
+            "optxrs_pslen",
+            &[room, room.saturating_add(4), u32::MAX - 3],
+        ),
+    ];
+    wrong(0, &words, limits, |word, value| match word.field() {
+        "xmdmi_disp" => is_elsewhere(word.value, value),
+        "xmdmi_length" => value != 0 && value < word.value,
+        "optxrs_pslen" => Some(value) == word.value.checked_add(4),
+        _ => false,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns the places and the values of those that no client may take.
+    fn firm(all: &[Wrong]) -> Vec<(usize, &str, u32)> {
+        let firm = all.iter().filter(|wrong| !wrong.is_whole);
+        firm.map(|wrong| (wrong.part, wrong.word.field(), wrong.value))
+            .collect()
+    }
+
     #[test]
-    fn no_wrong_value_is_the_right_one() {
-        let placed = Placed {
-            position: 128,
-            length: 8192,
-            target: 65_536,
-            segment: 1,
-            messages: 2,
-            remaining: 64,
-            last: 64,
-        };
-        let right = [0, 1, 128, 8192, 0, 0, 128];
-        for field in placed_reply(&placed) {
-            assert!(
-                !field.values.contains(&right[field.word - 4]),
-                "{}",
-                field.name
-            );
+    fn every_field_of_a_placed_reply_has_wrong_values() {
+        let middle = wg::message(7, wg::REPLY_PLACED_MIDDLE, &[1, 64, 64], &[0; 64]);
+        let fields = [0, 1, 128, 8192, 1, 0, 64];
+        let last = wg::message(7, wg::REPLY_PLACED, &fields, &[0; 64]);
+        let all = placed(&[middle.clone(), last.clone()], 65_536).unwrap();
+        let top = u32::MAX;
+        for expected in [
+            (0, "rdma_messages", 0),
+            (0, "rdma_messages", 128),
+            (0, "rdma_remaining", 68),
+            (0, "rdma_payload_length", top),
+            (1, "rdma_writes[0]", 1),
+            (1, "rdma_placed", 17),
+            (1, "rdma_position", 126),
+            (1, "rdma_length", 65_537),
+            (1, "rdma_segment", 0),
+            (1, "rdma_offset", 65_536),
+            (1, "rdma_payload_length", 68),
+        ] {
+            assert!(firm(&all).contains(&expected), "{expected:?}");
         }
-        for field in placed_sequence(&placed) {
-            let right = match (field.part, field.word) {
-                (0, 4) => 1,
-                (0, 5 | 6) | (1, 10) => 64,
-                (1, 8) => 1,
-                (1, 7) => 8192,
-                other => panic!("{other:?}"),
-            };
-            assert!(!field.values.contains(&right), "{}", field.name);
+        for wrong in &all {
+            let message = [&middle, &last][wrong.part];
+            let mut changed = message.clone();
+            assert!(wrong.put(&mut changed) && changed != *message, "{wrong:?}");
         }
-        let response_of = Response {
-            results: 128,
-            length: 8192,
-            target: 65_536,
-            room: 9152,
-            most: 1 << 20,
-        };
-        let right = [1, 128, 8192, 2, 0, 1, 0, 1, 128];
-        for wrong in response(&response_of) {
-            assert_ne!(wrong.value, right[wrong.word], "{}", wrong.name);
+        // These are whole, though the item is not the right one.
+        let whole = all.iter().filter(|wrong| wrong.is_whole);
+        let whole: Vec<(&str, u32)> = whole.map(|it| (it.word.field(), it.value)).collect();
+        let lengths = [1, 8188, 8191].map(|value| ("rdma_length", value));
+        let others = [("rdma_payload_length", 68), ("rdma_position", 124)];
+        assert_eq!(whole, [&others[..], &lengths].concat());
+        let one = wg::message(
+            7,
+            wg::REPLY_PLACED,
+            &[0, 1, 128, 8192, 0, 0, 128],
+            &[0; 128],
+        );
+        let more = ("rdma_payload_length", 132);
+        let all = placed(&[one], 65_536).unwrap();
+        assert!(
+            all.iter()
+                .any(|it| it.is_whole && (it.word.field(), it.value) == more)
+        );
+        // No such replies.
+        assert_eq!(placed(&[last[..40].to_vec()], 65_536), None);
+        assert_eq!(placed(&[wg::grant(3)], 65_536), None);
+    }
+
+    #[test]
+    fn every_field_of_a_response_has_wrong_values() {
+        let all = response(&[1, 128, 8192, 2, 0, 1, 0, 1, 128], 9152, 65_536).unwrap();
+        let top = u32::MAX;
+        for expected in [
+            (0, "optxrs_ddp", 0),
+            (0, "xmdmi_disp", 4),
+            (0, "xmdmi_length", 65_537),
+            (0, "xmdl_type", 6),
+            (0, "xmdl_offset", 2),
+            (0, "xmdl_bsnum", 0),
+            (0, "xmdl_bsnum[0]", 1),
+            (0, "optxrs_count", 2),
+            (0, "optxrs_pslen", top - 3),
+        ] {
+            assert!(firm(&all).contains(&expected), "{expected:?}");
         }
+        assert!(all.iter().all(|wrong| wrong.value != wrong.word.value));
+        assert_eq!(all.iter().filter(|it| it.is_of("xmdl_bsnum")).count(), 6);
+        let whole: Vec<u32> = all
+            .iter()
+            .filter(|it| it.is_whole)
+            .map(|it| it.value)
+            .collect();
+        assert_eq!(whole, [124, 1, 8188, 8191, 132]);
+        assert_eq!(response(&[1, 128], 9152, 65_536), None);
     }
 }

@@ -153,22 +153,15 @@ impl Connection<'_> {
         let Some(mut reply) = self.transmission(call, &wrong) else {
             return Ok(());
         };
-        let position = rpc_length(&wrong);
-        let length = wrong.data.as_ref().map_or(0, Vec::len) as u32;
         // The wrong values are those of a reply in one transmission with one target.
         let Some(target) = reply.target else {
             return Ok(());
         };
-        if !reply.is_placed || !spoil(&mut reply, name, (position, length, target), self.spoilt) {
+        if !reply.is_placed || !spoil(&mut reply, name, target, self.spoilt) {
             return Ok(());
         }
         self.spoilt += 1;
         self.stage.shared().acted = true;
         self.post(ddp::SEND, 0, &reply.message)
     }
-}
-
-/// Returns the length of the RPC message of a reply without its data, bytes.
-fn rpc_length(results: &Results) -> u32 {
-    24 + results.head.len() as u32
 }

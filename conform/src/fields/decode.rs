@@ -1,9 +1,11 @@
 //! Decoding of a header into its fields, by their places.
 
 use super::encode::arm;
+use super::word::{Kind, Word, kind};
 use super::{DEEPEST, FIRST_WORD, Form, MOST_STEPS, Node, body_name, within};
 use crate::vocabulary::{FIXED, HeaderType, Vocabulary};
 use crate::wire::Reader;
+use crate::xdr::Body;
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,36 +45,103 @@ pub fn decode(
     header: &HeaderType,
     message: &[u8],
 ) -> Result<Decoded, String> {
-    let mut decoder = Decoder {
-        vocabulary,
-        from: Reader(message),
-        fields: Vec::new(),
-        steps: MOST_STEPS,
-    };
-    for name in FIXED.into_iter().chain([vocabulary.selector()]) {
-        decoder.node(Node::Word, name, 0)?;
-    }
-    if let Some(fields) = &header.fields {
-        let name = body_name(vocabulary, fields);
-        decoder.node(Node::Field(fields), name, 0)?;
-    }
+    let mut decoder = Decoder::new(vocabulary, message);
+    decoder.header(header)?;
     Ok(Decoded {
         fields: decoder.fields,
         rest: decoder.from.0.to_vec(),
     })
 }
 
-struct Decoder<'a> {
+/// Returns the words of the header of a message of this type, in their order. Bytes of opaque data are in none of them.
+///
+/// # Errors
+/// The errors of [`decode`].
+pub fn words<'a>(
     vocabulary: &'a Vocabulary,
-    from: Reader<'a>,
+    header: &'a HeaderType,
+    message: &[u8],
+) -> Result<Vec<Word<'a>>, String> {
+    let mut decoder = Decoder::recording(vocabulary, message);
+    decoder.header(header)?;
+    Ok(decoder.words.unwrap_or_default())
+}
+
+/// Returns the words of the structure with this name at the beginning of these bytes.
+///
+/// # Errors
+/// There is no such structure, or the errors of [`decode`].
+pub fn words_of<'a>(
+    vocabulary: &'a Vocabulary,
+    name: &str,
+    bytes: &[u8],
+) -> Result<Vec<Word<'a>>, String> {
+    let node = match vocabulary.all.body(name) {
+        Some(Body::Struct(fields)) => Node::Entry(fields),
+        Some(Body::Typedef(other)) => Node::Field(other),
+        _ => return Err(format!("{name} is no structure")),
+    };
+    let mut decoder = Decoder::recording(vocabulary, bytes);
+    decoder.node(node, "", 0)?;
+    Ok(decoder.words.unwrap_or_default())
+}
+
+struct Decoder<'a, 'm> {
+    vocabulary: &'a Vocabulary,
+    from: Reader<'m>,
     fields: Vec<(String, Leaf)>,
+    /// The words, if these are wanted.
+    words: Option<Vec<Word<'a>>>,
+    /// The length of the whole message, bytes.
+    whole: usize,
     steps: usize,
 }
 
-impl<'a> Decoder<'a> {
-    fn word(&mut self, place: &str) -> Result<u32, String> {
-        let word = self.from.word();
-        word.ok_or_else(|| format!("the message ends before {place}"))
+impl<'a, 'm> Decoder<'a, 'm> {
+    fn new(vocabulary: &'a Vocabulary, message: &'m [u8]) -> Self {
+        Self {
+            vocabulary,
+            from: Reader(message),
+            fields: Vec::new(),
+            words: None,
+            whole: message.len(),
+            steps: MOST_STEPS,
+        }
+    }
+
+    fn recording(vocabulary: &'a Vocabulary, message: &'m [u8]) -> Self {
+        Self {
+            words: Some(Vec::new()),
+            ..Self::new(vocabulary, message)
+        }
+    }
+
+    fn header(&mut self, header: &'a HeaderType) -> Result<(), String> {
+        for name in FIXED.into_iter().chain([self.vocabulary.selector()]) {
+            self.node(Node::Word, name, 0)?;
+        }
+        match &header.fields {
+            Some(fields) => {
+                let name = body_name(self.vocabulary, fields);
+                self.node(Node::Field(fields), name, 0)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn word(&mut self, place: &str, kind: Kind<'a>) -> Result<u32, String> {
+        let at = self.whole - self.from.0.len();
+        let missing = || format!("the message ends before {place}");
+        let value = self.from.word().ok_or_else(missing)?;
+        if let Some(words) = &mut self.words {
+            words.push(Word {
+                place: place.to_owned(),
+                at,
+                value,
+                kind,
+            });
+        }
+        Ok(value)
     }
 
     fn octets(&mut self, length: u32, place: &str) -> Result<(), String> {
@@ -88,7 +157,7 @@ impl<'a> Decoder<'a> {
 
     /// Reads whether something follows.
     fn follows(&mut self, place: &str) -> Result<bool, String> {
-        match self.word(place)? {
+        match self.word(place, Kind::Follows)? {
             0 => Ok(false),
             1 => Ok(true),
             other => Err(format!("{place}: {other} where 0 or 1 must be")),
@@ -109,16 +178,17 @@ impl<'a> Decoder<'a> {
         let at = self.fields.len();
         match node.form(self.vocabulary) {
             Form::Word => {
-                let number = self.word(place)?.into();
+                let number = self.word(place, kind(self.vocabulary, node))?.into();
                 self.fields.push((place.to_owned(), Leaf::Number(number)));
             }
             Form::Long => {
-                let number = self.from.long();
-                let number = number.ok_or_else(|| format!("the message ends before {place}"))?;
+                let upper = self.word(&within(place, "upper"), Kind::Upper)?;
+                let lower = self.word(place, Kind::Number)?;
+                let number = u64::from(upper) << 32 | u64::from(lower);
                 self.fields.push((place.to_owned(), Leaf::Number(number)));
             }
             Form::Opaque => {
-                let length = self.word(place)?;
+                let length = self.word(place, Kind::Length)?;
                 self.octets(length, place)?;
             }
             Form::Fixed(length) => self.octets(length, place)?,
@@ -145,7 +215,7 @@ impl<'a> Decoder<'a> {
                 }
             }
             Form::Array(of) => {
-                let count = self.word(place)?;
+                let count = self.word(place, Kind::Count)?;
                 for index in 0..count {
                     self.node(Node::Element(of), &format!("{place}[{index}]"), deeper)?;
                 }
@@ -153,8 +223,12 @@ impl<'a> Decoder<'a> {
             }
             Form::List(fields) => {
                 let mut count = 0;
-                while self.follows(place)? {
-                    self.node(Node::Entry(fields), &format!("{place}[{count}]"), deeper)?;
+                loop {
+                    let element = format!("{place}[{count}]");
+                    if !self.follows(&element)? {
+                        break;
+                    }
+                    self.node(Node::Entry(fields), &element, deeper)?;
                     count += 1;
                 }
                 self.count(at, place, count);

@@ -5,13 +5,15 @@
 
 mod decode;
 mod encode;
+mod word;
 
 use crate::vocabulary::{FIXED, HeaderType, Vocabulary};
 use crate::xdr::{Arm, Body, Declaration, Shape, Type};
 
-pub use decode::{Decoded, Leaf, decode};
+pub use decode::{Decoded, Leaf, decode, words, words_of};
 pub use encode::{NotEncoded, Setting, Values, encode};
 pub(crate) use encode::{encode_within, is_below};
+pub use word::{Kind, Limits, Word, changes};
 
 /// The field that stands for the beginning of the RPC message, which follows the header.
 const FIRST_WORD: &str = "rdma_rpc_first_word";

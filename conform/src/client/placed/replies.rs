@@ -2,7 +2,7 @@
 
 use super::layout::{Element, Target};
 use crate::client::case::Placing;
-use crate::client::changes::{self, Field, Placed};
+use crate::client::changes::{self, Wrong};
 use crate::wire::rpc;
 use crate::wire::wg::{
     self, CONNPROP_FINAL, CONNPROP_MIDDLE, INTRODUCTION, PREFIX, REPLY_PLACED, REPLY_PLACED_MIDDLE,
@@ -102,39 +102,18 @@ pub(in crate::client) fn placed_messages(
             _ => 0,
         },
     };
-    let (segment, mut messages) = form.messages(xid, payload, data, targets)?;
-    let part = form.lead.unwrap_or(payload.len());
-    let right = Placed {
-        position: payload.len() as u32,
-        length: data.len() as u32,
-        target: targets.first()?.length as u32,
-        segment,
-        messages: messages.len() as u32,
-        remaining: (payload.len() - part) as u32,
-        last: (payload.len() - part) as u32,
-    };
-    let (fields, name) = match placing {
-        Placing::Field(name) if messages.len() == 1 => (changes::placed_reply(&right), name),
-        Placing::SequenceField(name) if messages.len() > 1 => {
-            (changes::placed_sequence(&right), name)
-        }
+    let mut messages = form.messages(xid, payload, data, targets)?;
+    let name = match placing {
+        Placing::Field(name) if messages.len() == 1 => name,
+        Placing::SequenceField(name) if messages.len() > 1 => name,
         Placing::Field(_) | Placing::SequenceField(_) => return None,
         _ => return Some(messages),
     };
-    let (field, value) = chosen(&fields, name, count)?;
-    let at = 4 * field.word;
-    let word = messages.get_mut(field.part)?.get_mut(at..at + 4)?;
-    word.copy_from_slice(&value.to_be_bytes());
-    Some(messages)
-}
-
-/// Returns the field with this name and the value whose turn it is. Several fields may have the name.
-fn chosen<'a>(fields: &'a [Field], name: &str, count: usize) -> Option<(&'a Field, u32)> {
-    let named = fields.iter().filter(|it| it.name == name);
-    let all: Vec<(&Field, u32)> = named
-        .flat_map(|field| field.values.iter().map(move |value| (field, *value)))
-        .collect();
-    all.get(count.checked_rem(all.len())?).copied()
+    let target = u32::try_from(targets.first()?.length).ok()?;
+    let all = changes::placed(&messages, target)?;
+    let wrong = Wrong::in_turn(&all, name, count)?;
+    let is_put = wrong.put(messages.get_mut(wrong.part)?);
+    is_put.then_some(messages)
 }
 
 /// The form of a placed reply.
@@ -148,14 +127,14 @@ struct Form {
 }
 
 impl Form {
-    /// Returns the number of the item's first target, and the messages.
+    /// Returns the messages.
     fn messages(
         &self,
         xid: u32,
         payload: &[u8],
         data: &[u8],
         targets: &[Target],
-    ) -> Option<(u32, Vec<Vec<u8>>)> {
+    ) -> Option<Vec<Vec<u8>>> {
         let parts: Vec<&[u8]> = match self.lead {
             Some(at) => payload.split_at_checked(at).map(|it| vec![it.0, it.1])?,
             None => vec![payload],
@@ -171,7 +150,7 @@ impl Form {
         parts: &[&[u8]],
         data: &[u8],
         targets: &[Target],
-    ) -> Option<(u32, Vec<Vec<u8>>)> {
+    ) -> Option<Vec<Vec<u8>>> {
         // The places of the data: message, first octet, bytes.
         let mut places = Vec::new();
         let mut first = None;
@@ -216,7 +195,7 @@ impl Form {
             }
             messages.push(message);
         }
-        Some((first, messages))
+        Some(messages)
     }
 }
 
@@ -263,10 +242,10 @@ mod tests {
                 .unwrap()
                 .remove(0)
         };
-        let offsets: Vec<_> = (0..4)
+        let offsets: Vec<_> = (0..5)
             .map(|count| message(count)[36..40].to_vec())
             .collect();
-        let expected = [4, 4096, u32::MAX, 4].map(|it| bytes(&[it]));
+        let expected = [1, 4, 4096, u32::MAX, 1].map(|it| bytes(&[it]));
         assert_eq!(offsets, expected);
         let none = placed_messages(Placing::Field("none"), 7, (&[0; 8], &[9; 8]), &[TARGET], 0);
         assert_eq!(none, None);

@@ -4,7 +4,7 @@ use super::group::{BYSIZE, Direction, EXRW, Request, TBSN};
 use super::spread::{Used, spread};
 use crate::client::answer::{Place, placed};
 use crate::client::call::{Call, READ, total};
-use crate::client::changes::{self, Response};
+use crate::client::changes::{self, Wrong};
 use crate::client::nfs::Results;
 use crate::client::placed::Target;
 use crate::wire::rpc;
@@ -217,35 +217,22 @@ impl Form<'_> {
     }
 }
 
-/// Changes a field of a reply with placed data to the value whose turn it is. `results`, `length` and `target` are as in
-/// [`Response`]. Returns false if that cannot be.
-pub(in crate::client) fn spoil(
-    reply: &mut Reply,
-    name: &str,
-    (results, length, target): (u32, u32, u32),
-    count: usize,
-) -> bool {
-    // The fixed words, one item, and the last two.
-    let room = reply.message.len().saturating_sub(OPERATION + 4 * 9);
-    let right = Response {
-        results,
-        length,
-        target,
-        room: room as u32,
-        // This is in the client's report alone.
-        most: 0,
-    };
-    let fields = changes::response(&right);
-    let named: Vec<_> = fields.iter().filter(|it| it.name == name).collect();
-    let Some(wrong) = count.checked_rem(named.len()).map(|at| named[at]) else {
-        return false;
-    };
-    let at = OPERATION + 4 * wrong.word;
-    let Some(word) = reply.message.get_mut(at..at + 4) else {
-        return false;
-    };
-    word.copy_from_slice(&wrong.value.to_be_bytes());
-    reply.is_placed
+/// Changes a field of a reply with placed data to the value whose turn it is. `target` is the length of a target, bytes.
+/// Returns false if that cannot be.
+pub(in crate::client) fn spoil(reply: &mut Reply, name: &str, target: u32, count: usize) -> bool {
+    spoilt(&reply.message, name, target, count)
+        .map(|message| reply.message = message)
+        .is_some()
+}
+
+fn spoilt(message: &[u8], name: &str, target: u32, count: usize) -> Option<Vec<u8>> {
+    let info = v2::parse(message)?.info;
+    let head = OPERATION + 4 * info.len();
+    let room = u32::try_from(message.len().checked_sub(head)?).ok()?;
+    let all = changes::response(&info, room, target)?;
+    let wrong = Wrong::in_turn(&all, name, count)?;
+    let mut changed = message.to_vec();
+    wrong.put(changed.get_mut(OPERATION..)?).then_some(changed)
 }
 
 #[cfg(test)]
@@ -381,12 +368,12 @@ mod tests {
         let by_sends = [0, 1, 0, 100, 1, 0, TBSN, 1, 0, 100];
         let offset = |count| {
             let mut wrong = reply(5000, &by_sends).unwrap();
-            let is_changed = spoil(&mut wrong, "xmdl_offset", (128, 5000, 65_536), count);
+            let is_changed = spoil(&mut wrong, "xmdl_offset", 65_536, count);
             is_changed.then(|| parse(&wrong.message).unwrap().info[4])
         };
-        let expected = [2, 4, u32::MAX, 2].map(Some);
-        assert_eq!([0, 1, 2, 3].map(offset), expected);
+        let expected = [1, 2, 4, u32::MAX, 1].map(Some);
+        assert_eq!([0, 1, 2, 3, 4].map(offset), expected);
         let mut right = reply(5000, &by_sends).unwrap();
-        assert!(!spoil(&mut right, "none", (128, 5000, 65_536), 0));
+        assert!(!spoil(&mut right, "none", 65_536, 0));
     }
 }

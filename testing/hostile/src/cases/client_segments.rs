@@ -18,38 +18,79 @@ pub(super) fn untagged(
     case(name, section, on(vec![Segment(segment.ulpdu())]), end)
 }
 
+/// A description, a change of one field of a Send of one segment, and the end of the connection.
+type Row = (&'static str, fn(&mut Untagged), End);
+
+/// Returns the cases of a segment with one invalid field.
+fn fields() -> Vec<Case> {
+    let of = |section: &'static str, rows: &[Row]| -> Vec<Case> {
+        let row = |&(name, change, end): &Row| {
+            let mut segment = Untagged::send(1, &null(1));
+            change(&mut segment);
+            untagged(name, section, segment, end)
+        };
+        rows.iter().map(row).collect()
+    };
+    let places = of(
+        "RFC 5041, 7.1",
+        &[
+            ("queue 3", |it| it.queue = 3, QUEUE),
+            ("queue 4294967295", |it| it.queue = u32::MAX, QUEUE),
+            (
+                "a message that begins at offset 4",
+                |it| it.offset = 4,
+                OFFSET,
+            ),
+            ("offset 4294967295", |it| it.offset = u32::MAX, OFFSET),
+        ],
+    );
+    let opcodes = of(
+        "RFC 5040, 4.1",
+        &[
+            ("a Send on the queue of Reads", |it| it.queue = 1, OPCODE),
+            (
+                "a Send on the queue of Terminates",
+                |it| it.queue = 2,
+                OPCODE,
+            ),
+            ("an untagged RDMA Write", |it| it.opcode = WRITE, OPCODE),
+            (
+                "an untagged Read Response",
+                |it| it.opcode = READ_RESPONSE,
+                OPCODE,
+            ),
+            ("opcode 8", |it| it.opcode = 8, OPCODE),
+            ("opcode 15", |it| it.opcode = 15, OPCODE),
+            ("RDMAP version 0", |it| it.rdmap = 0, RDMAP_VERSION),
+            ("RDMAP version 2", |it| it.rdmap = 2, RDMAP_VERSION),
+            ("RDMAP version 3", |it| it.rdmap = 3, RDMAP_VERSION),
+        ],
+    );
+    let numbers = of(
+        "RFC 5041, 4.3",
+        &[
+            ("MSN 0", |it| it.msn = 0, MSN),
+            ("an MSN left out", |it| it.msn = 2, MSN),
+            ("MSN 4294967295", |it| it.msn = u32::MAX, MSN),
+        ],
+    );
+    let versions = of(
+        "RFC 5041, 4.1",
+        &[
+            ("DDP version 0", |it| it.ddp = 0, UNTAGGED_VERSION),
+            ("DDP version 2", |it| it.ddp = 2, UNTAGGED_VERSION),
+            ("DDP version 3", |it| it.ddp = 3, UNTAGGED_VERSION),
+        ],
+    );
+    [places, opcodes, numbers, versions].concat()
+}
+
 pub(super) fn cases() -> Vec<Case> {
     let send = || Untagged::send(1, &null(1));
     let read = || Untagged::read_request(1, &request(0xdead, 1));
     let whole = send().ulpdu();
-    vec![
-        untagged(
-            "queue 3",
-            "RFC 5041, 7.1",
-            Untagged { queue: 3, ..send() },
-            QUEUE,
-        ),
-        untagged(
-            "queue 4294967295",
-            "RFC 5041, 7.1",
-            Untagged {
-                queue: u32::MAX,
-                ..send()
-            },
-            QUEUE,
-        ),
-        untagged(
-            "a Send on the queue of Reads",
-            "RFC 5040, 4.1",
-            Untagged { queue: 1, ..send() },
-            OPCODE,
-        ),
-        untagged(
-            "a Send on the queue of Terminates",
-            "RFC 5040, 4.1",
-            Untagged { queue: 2, ..send() },
-            OPCODE,
-        ),
+    let mut cases = fields();
+    cases.extend([
         untagged(
             "a Read Request on the queue of Sends",
             "RFC 5040, 4.1",
@@ -64,58 +105,6 @@ pub(super) fn cases() -> Vec<Case> {
                 ..Untagged::send(1, &[0; 4])
             },
             OPCODE,
-        ),
-        untagged(
-            "an untagged RDMA Write",
-            "RFC 5040, 4.1",
-            Untagged {
-                opcode: WRITE,
-                ..send()
-            },
-            OPCODE,
-        ),
-        untagged(
-            "an untagged Read Response",
-            "RFC 5040, 4.1",
-            Untagged {
-                opcode: READ_RESPONSE,
-                ..send()
-            },
-            OPCODE,
-        ),
-        untagged(
-            "opcode 8",
-            "RFC 5040, 4.1",
-            Untagged {
-                opcode: 8,
-                ..send()
-            },
-            OPCODE,
-        ),
-        untagged(
-            "opcode 15",
-            "RFC 5040, 4.1",
-            Untagged {
-                opcode: 15,
-                ..send()
-            },
-            OPCODE,
-        ),
-        untagged("MSN 0", "RFC 5041, 4.3", Untagged { msn: 0, ..send() }, MSN),
-        untagged(
-            "an MSN left out",
-            "RFC 5041, 4.3",
-            Untagged { msn: 2, ..send() },
-            MSN,
-        ),
-        untagged(
-            "MSN 4294967295",
-            "RFC 5041, 4.3",
-            Untagged {
-                msn: u32::MAX,
-                ..send()
-            },
-            MSN,
         ),
         case(
             "an MSN used twice",
@@ -141,24 +130,6 @@ pub(super) fn cases() -> Vec<Case> {
                 Segment(Untagged::send(2, b"next").ulpdu()),
             ]),
             MSN,
-        ),
-        untagged(
-            "a message that begins at offset 4",
-            "RFC 5041, 7.1",
-            Untagged {
-                offset: 4,
-                ..send()
-            },
-            OFFSET,
-        ),
-        untagged(
-            "offset 4294967295",
-            "RFC 5041, 7.1",
-            Untagged {
-                offset: u32::MAX,
-                ..send()
-            },
-            OFFSET,
         ),
         case(
             "a gap within a message",
@@ -310,43 +281,8 @@ pub(super) fn cases() -> Vec<Case> {
             ]),
             Lives,
         ),
-        untagged(
-            "DDP version 0",
-            "RFC 5041, 4.1",
-            Untagged { ddp: 0, ..send() },
-            UNTAGGED_VERSION,
-        ),
-        untagged(
-            "DDP version 2",
-            "RFC 5041, 4.1",
-            Untagged { ddp: 2, ..send() },
-            UNTAGGED_VERSION,
-        ),
-        untagged(
-            "DDP version 3",
-            "RFC 5041, 4.1",
-            Untagged { ddp: 3, ..send() },
-            UNTAGGED_VERSION,
-        ),
-        untagged(
-            "RDMAP version 0",
-            "RFC 5040, 4.1",
-            Untagged { rdmap: 0, ..send() },
-            RDMAP_VERSION,
-        ),
-        untagged(
-            "RDMAP version 2",
-            "RFC 5040, 4.1",
-            Untagged { rdmap: 2, ..send() },
-            RDMAP_VERSION,
-        ),
-        untagged(
-            "RDMAP version 3",
-            "RFC 5040, 4.1",
-            Untagged { rdmap: 3, ..send() },
-            RDMAP_VERSION,
-        ),
-    ]
+    ]);
+    cases
 }
 
 /// Returns a Read Request for `length` bytes of a handle.

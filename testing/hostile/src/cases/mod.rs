@@ -22,6 +22,7 @@ mod server_nfs;
 mod server_replies;
 mod server_segments;
 mod server_setup;
+mod vary;
 mod wg;
 
 pub use behind_gateway::BEHIND_GATEWAY;
@@ -335,4 +336,10 @@ fn null(xid: u32) -> Vec<u8> {
 /// that its scripts offer.
 fn memory(number: u32, length: u32) -> Segment {
     segment(0x5100_0000 + (number << 24), length, 0x1_0000_0000)
+}
+
+/// Returns the words of a segment, in the XDR of every version.
+fn segment_words(at: Segment) -> [u32; 4] {
+    let (upper, lower) = ((at.offset >> 32) as u32, at.offset as u32);
+    [at.handle, at.length, upper, lower]
 }

@@ -9,10 +9,16 @@ use crate::wire::mpa::{
 };
 use crate::wire::v1;
 
+/// Returns the steps of an answer by a setup frame with this change.
+fn reply(change: fn(&mut Frame)) -> Vec<crate::server::Step> {
+    let mut frame = Frame::reply();
+    change(&mut frame);
+    vec![HearFrame, Frame(frame)]
+}
+
 /// Returns a case with a reply frame that cannot be used.
-fn frame(name: &'static str, section: &'static str, frame: Frame, end: End) -> Case {
-    let script = vec![HearFrame, Frame(frame)];
-    failing(name, section, script, end)
+fn frame(name: &'static str, section: &'static str, change: fn(&mut Frame), end: End) -> Case {
+    failing(name, section, reply(change), end)
 }
 
 /// Returns a case in which no connection is established.
@@ -48,10 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
         frame(
             "a request frame from a responder",
             "RFC 5044, 7.1.1",
-            Frame {
-                key: REQUEST_KEY,
-                ..honest()
-            },
+            |it| it.key = REQUEST_KEY,
             Closed,
         ),
         failing(
@@ -63,113 +66,80 @@ pub(super) fn cases() -> Vec<Case> {
         frame(
             "513 bytes of private data claimed",
             "RFC 5044, 7.1.1",
-            Frame {
-                length: Some(513),
-                private: vec![7; 508],
-                ..honest()
+            |it| {
+                it.length = Some(513);
+                it.private = vec![7; 508];
             },
             Closed,
         ),
         frame(
             "private data of 65535 bytes claimed",
             "RFC 5044, 7.1.1",
-            Frame {
-                length: Some(0xffff),
-                ..honest()
-            },
+            |it| it.length = Some(0xffff),
             Closed,
         ),
         frame(
             "revision 0",
             "RFC 5044, 7.1.1",
-            Frame {
-                revision: 0,
-                ..honest()
-            },
+            |it| it.revision = 0,
             Closed,
         ),
         working(
             "control: revision 1",
             "RFC 5044, 7.1",
-            vec![
-                HearFrame,
-                Frame(Frame {
-                    flags: 0,
-                    revision: 1,
-                    depths: None,
-                    ..honest()
-                }),
-            ],
+            reply(|it| {
+                it.flags = 0;
+                it.revision = 1;
+                it.depths = None;
+            }),
         ),
-        frame(
-            "revision 3",
-            "RFC 6581, 6",
-            Frame {
-                revision: 3,
-                ..honest()
-            },
-            Closed,
-        ),
+        frame("revision 3", "RFC 6581, 6", |it| it.revision = 3, Closed),
         frame(
             "no IRD and ORD",
             "RFC 6581, 10",
-            Frame {
-                flags: 0,
-                depths: None,
-                ..honest()
+            |it| {
+                it.flags = 0;
+                it.depths = None;
             },
             Closed,
         ),
         frame(
             "half an IRD",
             "RFC 6581, 9",
-            Frame {
-                depths: None,
-                private: vec![0; 3],
-                ..honest()
+            |it| {
+                it.depths = None;
+                it.private = vec![0; 3];
             },
             Closed,
         ),
         frame(
             "markers demanded",
             "RFC 5044, 7.1.1",
-            Frame {
-                flags: ENHANCED | MARKERS,
-                ..honest()
-            },
+            |it| it.flags = ENHANCED | MARKERS,
             Closed,
         ),
         frame(
             "rejected",
             "RFC 5044, 7.1.1",
-            Frame {
-                flags: ENHANCED | REJECT,
-                ..honest()
-            },
+            |it| it.flags = ENHANCED | REJECT,
             Closed,
         ),
         frame(
             "rejected with every flag",
             "RFC 5044, 7.1.1",
-            Frame {
-                flags: 0xff,
-                ..honest()
-            },
+            |it| it.flags = 0xff,
             Closed,
         ),
         frame(
             "an ORD over every IRD",
             "RFC 6581, 9.1",
-            depths(16, 0x3ffe),
+            |it| it.depths = Some((16 | PEER_TO_PEER, 0x3ffe | RTR_WRITE)),
             INSUFFICIENT_IRD,
         ),
         frame(
             "a ready-to-receive message that was not offered",
             "RFC 6581, 9.2",
-            Frame {
-                depths: Some((16 | PEER_TO_PEER | RTR_EMPTY, 16)),
-                ..honest()
-            },
+            |it| it.depths = Some((16 | PEER_TO_PEER | RTR_EMPTY, 16)),
             NO_MATCHING_RTR,
         ),
         retried("FIN instead of a frame", vec![HearFrame, Shut], Closed),
@@ -200,24 +170,12 @@ pub(super) fn cases() -> Vec<Case> {
         working(
             "no private data",
             "RFC 8797, 5.1",
-            vec![
-                HearFrame,
-                Frame(Frame {
-                    private: Vec::new(),
-                    ..honest()
-                }),
-            ],
+            reply(|it| it.private = Vec::new()),
         ),
         working(
             "private data cut off",
             "RFC 8797, 5.2",
-            vec![
-                HearFrame,
-                Frame(Frame {
-                    private: vec![0xf6, 0xab, 0x0e, 0x18, 1, 1, 3],
-                    ..honest()
-                }),
-            ],
+            reply(|it| it.private = vec![0xf6, 0xab, 0x0e, 0x18, 1, 1, 3]),
         ),
         working(
             "IRD and ORD left to others",
@@ -232,24 +190,12 @@ pub(super) fn cases() -> Vec<Case> {
         working(
             "no peer-to-peer set-up",
             "RFC 6581, 9.2",
-            vec![
-                HearFrame,
-                Frame(Frame {
-                    depths: Some((16, 16)),
-                    ..honest()
-                }),
-            ],
+            reply(|it| it.depths = Some((16, 16))),
         ),
         working(
             "reserved flags",
             "RFC 5044, 7.1.1",
-            vec![
-                HearFrame,
-                Frame(Frame {
-                    flags: ENHANCED | 0x0f,
-                    ..honest()
-                }),
-            ],
+            reply(|it| it.flags = ENHANCED | 0x0f),
         ),
         working(
             "a message behind the reply frame",

@@ -242,6 +242,8 @@ pub enum Step {
     Say(Vec<u8>),
     /// Sends ROPT_XMTERR about the last call, with these words after its direction.
     Reject(Vec<u32>),
+    /// Sends RDMA2_ERROR of the working group's version 2 about the last call, with these words.
+    Refuse(Vec<u32>),
     /// Answers the last call by ROPT_XMTRESP with these words of a transmission's information
     /// changed. Its data is wrong and its status is SYSTEM_ERR, so accepting it is detected.
     Patched(Vec<(usize, usize, u32)>),

@@ -234,6 +234,10 @@ impl Scene<'_> {
                 let message = v2::operation(xid, v2::REPLY, v2::XMTERR, &info, &[]);
                 self.peer.send(&message);
             }
+            Step::Refuse(words) => {
+                let message = wg::error(self.call()?.header.xid, words);
+                self.peer.send(&message);
+            }
             Step::Patched(patches) => {
                 let mut transmissions = self.call()?.transmissions(true)?;
                 for (part, word, value) in patches {

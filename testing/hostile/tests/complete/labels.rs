@@ -33,8 +33,6 @@ pub(crate) struct Labelled {
     pub(crate) words: Vec<Word>,
     /// The fields at the deviation, if there is one.
     pub(crate) bad: Option<Vec<String>>,
-    /// The structure or union that declares the innermost of them.
-    pub(crate) bad_of: String,
 }
 
 /// The XDR of the specifications.
@@ -140,10 +138,8 @@ impl<'a> Walk<'a> {
     }
 
     fn labelled(self, result: Result<(), Bad>) -> Labelled {
-        let of = self.inside.last().cloned().unwrap_or_default();
         Labelled {
             bad: result.err().map(|Bad| self.fields),
-            bad_of: of,
             words: self.words,
         }
     }
@@ -156,7 +152,6 @@ impl<'a> Walk<'a> {
         }
         if let Some(last) = self.words.last() {
             self.fields.clone_from(&last.fields);
-            self.inside.push(last.of.clone());
         }
         Err(Bad)
     }

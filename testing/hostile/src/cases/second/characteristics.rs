@@ -1,7 +1,10 @@
 //! The exchange of transport characteristics (xcharext-02, sections 2 to 5; rtrext-00, section 8),
 //! with each field invalid.
 
+use rpcrdma_conform::fields::Kind;
+
 use super::*;
+use crate::cases::vary::{Limits, changes, with_word, words_of};
 use crate::client::Case;
 use crate::wire::v2::{REPLY, REQXCH, RESPXCH, UPDXCH};
 
@@ -21,368 +24,287 @@ fn init(name: impl Into<String>, section: &'static str, info: &[u32], bad: bool)
     client::case(name, section, script, Lives).costing(RECEIVES)
 }
 
-/// Returns a case that sends an operation in the middle of a connection and expects this single
-/// answer.
-fn said(
-    name: &'static str,
-    section: &'static str,
-    (direction, opttype): (u32, u32),
-    info: &[u32],
-    answer: Option<Vec<u32>>,
-) -> Case {
-    let message = v2::operation(XID, direction, opttype, info, &[]);
-    row(name, section, vec![message], answer.into_iter().collect())
+/// The server's answer to an operation.
+#[derive(Clone, Copy)]
+enum Answer {
+    Nothing,
+    /// RDMA2_ERR_BAD_HEADER.
+    Bad,
+    /// ROPT_RESPXCH: the subsets of the request's elements that were done, rejected, and are pending.
+    Response([u32; 3]),
 }
 
-/// Returns the words of ROPT_RESPXCH: the subsets of the request's elements that were done,
-/// rejected, and are pending.
-fn response(subsets: [u32; 3]) -> Option<Vec<u32>> {
-    let mut info = Vec::new();
-    for subset in subsets {
-        match subset {
-            0 => info.push(0),
-            bits => info.extend([1, bits]),
+use self::Answer::{Bad, Nothing, Response};
+
+/// A description, direction and type of an operation in the middle of a connection, its words, and the answer.
+type Row = (&'static str, (u32, u32), &'static [u32], Answer);
+
+impl Answer {
+    fn words(self) -> Option<Vec<u32>> {
+        let subsets = match self {
+            Nothing => return None,
+            Bad => return Some(v2::bad_header(XID)),
+            Response(subsets) => subsets,
+        };
+        let mut info = Vec::new();
+        for subset in subsets {
+            match subset {
+                0 => info.push(0),
+                bits => info.extend([1, bits]),
+            }
+        }
+        let len = 4 * info.len() as u32;
+        let header = [XID, v2::VERSION, 0, v2::OPTIONAL, REPLY, RESPXCH, len];
+        Some([&header[..], &info].concat())
+    }
+}
+
+/// Characteristics of one word: name, number, type in the XDR, a correct value, and the section.
+const NUMBERS: [(&str, u32, &str, u32, &str); 6] = [
+    ("XCHAR_RBSIZ", 1, "xchrbsiz", 4096, "xcharext-02, 3.1"),
+    ("XCHAR_REQREMINV", 2, "xchrreqrem", 0, "xcharext-02, 3.2"),
+    ("XCHAR_BRS", 3, "xchrbrs", 0, "xcharext-02, 3.3"),
+    ("XCHAR_RTRSUPP", 4, "xchrrtrs", 7, "rtrext-00, 8.2"),
+    ("XCHAR_REQRXLIM", 6, "xchrqrxl", 16, "rtrext-00, 8.4"),
+    ("XCHAR_RESPSXLIM", 7, "xchrssxl", 64, "rtrext-00, 8.5"),
+];
+
+/// Returns the cases of characteristics with each value that is tried for their types, and with other lengths. A number
+/// may be any.
+fn numbers() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (constant, id, of, right, section) in NUMBERS {
+        let words = words_of(of, &[right]);
+        for (word, value) in changes(&words, &[]) {
+            let is_bad = match word.kind {
+                Kind::Truth => value > 1,
+                Kind::Choice(values) => values.iter().all(|(_, number)| *number != value),
+                _ => false,
+            };
+            let name = format!("xchv_data: {constant} of {value}");
+            cases.push(init(name, section, &[1, id, 4, value, 0], is_bad));
+        }
+        let empty = format!("xchv_data: {constant}, empty");
+        cases.push(init(empty, section, &[1, id, 0, 0], true));
+        let twice = format!("xchv_data: {constant}, eight bytes");
+        cases.push(init(twice, section, &[1, id, 8, right, right, 0], true));
+    }
+    cases
+}
+
+/// The type of an operation's words in the XDR, the section, direction and type, and correct words.
+type Right = (&'static str, &'static str, (u32, u32), &'static [u32]);
+
+/// Returns the cases of operations in the middle of a connection, with each value that is tried in each of their words.
+fn operations() -> Vec<Case> {
+    let rights: [Right; 3] = [
+        ("optinfo_reqxch", REQUESTS, (CALL, REQXCH), &[0]),
+        ("optinfo_respxch", RESPONSES, (REPLY, RESPXCH), &[0, 0, 0]),
+        ("optinfo_updxch", UPDATES, (CALL, UPDXCH), &[99, 4, 9, 0]),
+    ];
+    let mut cases = Vec::new();
+    for (of, section, (direction, opttype), right) in rights {
+        let words = words_of(of, right);
+        for (word, value) in changes(&words, &[]) {
+            let is_bad = match word.field() {
+                "optreqxch_want" | "xchv_data" => true,
+                "optupdxch_pendclr" => value > 1,
+                _ => false,
+            };
+            let info = with_word(right, word, value);
+            let message = v2::operation(XID, direction, opttype, &info, &[]);
+            let answer = if is_bad { Bad } else { Nothing };
+            let name = format!("{} is {value}", word.place);
+            let answers = answer.words().into_iter().collect();
+            cases.push(row(name, section, vec![message], answers));
         }
     }
-    let len = 4 * info.len() as u32;
-    let header = [XID, v2::VERSION, 0, v2::OPTIONAL, REPLY, RESPXCH, len];
-    Some([&header[..], &info].concat())
+    cases
 }
 
-pub(in crate::cases) fn cases() -> Vec<Case> {
-    let bad = || Some(v2::bad_header(XID));
-    let (update, request, answer) = ((CALL, UPDXCH), (CALL, REQXCH), (REPLY, RESPXCH));
-    let mut cases = vec![
-        init(
-            "control: optixch_start of all",
-            INITS,
-            &v2::everything(),
-            false,
-        ),
-        init("control: optixch_start of none", INITS, &[0, 0], false),
-        init("nothing at all", INITS, &[], true),
-        init("optixch_start of 65", INITS, &[65, 0], true),
-        init("optixch_start of 4294967295", INITS, &[u32::MAX, 0], true),
-        init(
-            "optixch_start of 64, unknown all",
-            INITS,
-            &{
-                let mut many = vec![64];
-                (0..64).for_each(|n| many.extend([1000 + n, 4, n]));
-                many.push(0);
-                many
-            },
-            false,
-        ),
-        init(
+/// Returns the cases of the lists of ROPT_INITXCH: the words, and whether they cannot be decoded.
+fn inits() -> Vec<Case> {
+    let all = v2::everything();
+    let unknown: Vec<u32> = (0..64).flat_map(|n| [1000 + n, 4, n]).collect();
+    let unknown = [&[64][..], &unknown, &[0]].concat();
+    let lists: [(&str, &[u32], bool); 11] = [
+        ("control: optixch_start of all", &all, false),
+        ("control: optixch_start of none", &[0, 0], false),
+        ("nothing at all", &[], true),
+        ("optixch_start of 65", &[65, 0], true),
+        ("optixch_start of 4294967295", &[u32::MAX, 0], true),
+        ("optixch_start of 64, unknown all", &unknown, false),
+        (
             "optixch_start twice the same",
-            INITS,
             &[2, 99, 4, 1, 99, 4, 2, 0],
             false,
         ),
-        init("optixch_nochg cut off", INITS, &[0], true),
-        init("optixch_nochg with a word more", INITS, &[0, 0, 0], true),
-        init(
+        ("optixch_nochg cut off", &[0], true),
+        ("optixch_nochg with a word more", &[0, 0, 0], true),
+        (
             "optixch_nochg of more than there are",
-            INITS,
             &[0, 1, u32::MAX],
             false,
         ),
-        init(
-            "optixch_nochg with words that are not there",
-            INITS,
-            &[0, 3, 0, 0],
-            true,
-        ),
-        init("optixch_nochg of 2^30 words", INITS, &[0, 1 << 30], true),
-        init(
+        ("optixch_nochg of 2^30 words", &[0, 1 << 30], true),
+    ];
+    let values: [(&str, &[u32], bool); 4] = [
+        (
             "xchv_which unknown, and experimental",
-            VALUES,
             &[2, 99, 4, 7, 0xffff_ff01, 0, 0],
             false,
         ),
-        init(
+        (
             "xchv_which 0 and 4294967295",
-            VALUES,
             &[2, 0, 0, u32::MAX, 4, 7, 0],
             false,
         ),
-        init("xchv_data cut off", VALUES, &[1, 1, 4], true),
-        init(
+        ("xchv_data cut off", &[1, 1, 4], true),
+        (
             "xchv_data of 4294967295 bytes",
-            VALUES,
             &[1, 99, u32::MAX, 0, 0],
             true,
         ),
-        init("xchv_data of the size, empty", VALUES, &[1, 1, 0, 0], true),
-        init(
-            "xchv_data of the size, eight bytes",
-            VALUES,
-            &[1, 1, 8, 4096, 0, 0],
-            true,
-        ),
-        init(
-            "xchv_data: XCHAR_RBSIZ of 0",
-            "xcharext-02, 3.1",
-            &[1, 1, 4, 0, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_RBSIZ of 4294967295",
-            "xcharext-02, 3.1",
-            &[1, 1, 4, u32::MAX, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_REQREMINV of 2",
-            "xcharext-02, 3.2",
-            &[1, 2, 4, 2, 0],
-            true,
-        ),
-        init(
-            "xchv_data: XCHAR_BRS of 3",
-            "xcharext-02, 3.3",
-            &[1, 3, 4, 3, 0],
-            true,
-        ),
-        init(
-            "xchv_data: XCHAR_RTRSUPP of all bits",
-            "rtrext-00, 8.2",
-            &[1, 4, 4, u32::MAX, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_RTRSUPP of eight bytes",
-            "rtrext-00, 8.2",
-            &[1, 4, 8, 7, 7, 0],
-            true,
-        ),
-        init(
-            "xchv_data: XCHAR_REQRXLIM of 0",
-            "rtrext-00, 8.4",
-            &[1, 6, 4, 0, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_REQRXLIM of 4294967295",
-            "rtrext-00, 8.4",
-            &[1, 6, 4, u32::MAX, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_REQRXLIM, empty",
-            "rtrext-00, 8.4",
-            &[1, 6, 0, 0],
-            true,
-        ),
-        init(
-            "xchv_data: XCHAR_RESPSXLIM of 0",
-            "rtrext-00, 8.5",
-            &[1, 7, 4, 0, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_RESPSXLIM of 4294967295",
-            "rtrext-00, 8.5",
-            &[1, 7, 4, u32::MAX, 0],
-            false,
-        ),
-        init(
-            "xchv_data: XCHAR_RESPSXLIM, empty",
-            "rtrext-00, 8.5",
-            &[1, 7, 0, 0],
-            true,
-        ),
-        // Cases of requests.
-        said(
+    ];
+    let there = "optixch_nochg with words that are not there";
+    let mut cases = vec![init(there, INITS, &[0, 3, 0, 0], true)];
+    cases.extend(lists.map(|(name, info, bad)| init(name, INITS, info, bad)));
+    cases.extend(values.map(|(name, info, bad)| init(name, VALUES, info, bad)));
+    cases
+}
+
+pub(in crate::cases) fn cases() -> Vec<Case> {
+    let (update, request, answer) = ((CALL, UPDXCH), (CALL, REQXCH), (REPLY, RESPXCH));
+    let requests: [Row; 12] = [
+        (
             "control: optreqxch_want nothing",
-            REQUESTS,
             request,
             &[0],
-            response([0, 0, 0]),
+            Response([0, 0, 0]),
         ),
-        said(
+        (
             "optreqxch_want what nobody knows",
-            REQUESTS,
             request,
             &[2, 99, 0, 4_294_967_040, 0],
-            response([0, 0b11, 0]),
+            Response([0, 0b11, 0]),
         ),
-        said(
+        (
             "optreqxch_want that calls are taken",
-            REQUESTS,
             request,
             &[1, 3, 4, 2],
-            response([0, 1, 0]),
+            Response([0, 1, 0]),
         ),
-        said(
+        (
             "optreqxch_want other buffers",
-            REQUESTS,
             request,
             &[1, 5, 24, 8192, 1, 1, 8192, 1, 0],
-            response([0, 1, 0]),
+            Response([0, 1, 0]),
         ),
-        said(
+        (
             "optreqxch_want a size of 4294967295",
-            REQUESTS,
             request,
             &[1, 1, 4, u32::MAX],
-            response([0, 1, 0]),
+            Response([0, 1, 0]),
         ),
-        said(
-            "optreqxch_want cut off",
-            REQUESTS,
-            request,
-            &[1, 1, 4],
-            bad(),
-        ),
-        said(
+        ("optreqxch_want cut off", request, &[1, 1, 4], Bad),
+        (
             "optreqxch_want nothing, not even a count",
-            REQUESTS,
             request,
             &[],
-            bad(),
+            Bad,
         ),
-        said("optreqxch_want 65", REQUESTS, request, &[65, 0], bad()),
-        said(
-            "optreqxch_want and a word more",
-            REQUESTS,
-            request,
-            &[0, 0],
-            bad(),
-        ),
-        said(
-            "optreqxch_want a bool of 7",
-            REQUESTS,
-            request,
-            &[1, 2, 4, 7],
-            bad(),
-        ),
-        said(
+        ("optreqxch_want 65", request, &[65, 0], Bad),
+        ("optreqxch_want and a word more", request, &[0, 0], Bad),
+        ("optreqxch_want a bool of 7", request, &[1, 2, 4, 7], Bad),
+        (
             "optreqxch_want a size of eight bytes",
-            REQUESTS,
             request,
             &[1, 1, 8, 4096, 4096],
-            bad(),
+            Bad,
         ),
-        said(
-            "ROPT_REQXCH in a reply",
-            REQUESTS,
-            (REPLY, REQXCH),
-            &[0],
-            None,
-        ),
-        // Cases of responses.
-        said(
+        ("ROPT_REQXCH in a reply", (REPLY, REQXCH), &[0], Nothing),
+    ];
+    let responses: [Row; 5] = [
+        (
             "optrespxch_done to no request",
-            RESPONSES,
             answer,
             &[1, 1, 0, 0],
-            None,
+            Nothing,
         ),
-        said(
+        (
             "optrespxch_rej to no request",
-            RESPONSES,
             answer,
             &[0, 1, 1, 0],
-            None,
+            Nothing,
         ),
-        said(
+        (
             "optrespxch_pend to no request",
-            RESPONSES,
             answer,
             &[0, 0, 1, 1],
-            None,
+            Nothing,
         ),
-        said("optrespxch_done cut off", RESPONSES, answer, &[1], None),
-        said(
-            "ROPT_RESPXCH in a call",
-            RESPONSES,
-            (CALL, RESPXCH),
-            &[0, 0, 0],
-            bad(),
-        ),
-        // Cases of updates.
-        said(
+        ("optrespxch_done cut off", answer, &[1], Nothing),
+        ("ROPT_RESPXCH in a call", (CALL, RESPXCH), &[0, 0, 0], Bad),
+    ];
+    let updates: [Row; 9] = [
+        (
             "control: optupdxch_now unknown",
-            UPDATES,
             update,
             &[99, 4, 9, 0],
-            None,
+            Nothing,
         ),
-        said(
-            "optupdxch_now a size of 0",
-            UPDATES,
-            update,
-            &[1, 4, 0, 0],
-            None,
-        ),
-        said(
+        ("optupdxch_now a size of 0", update, &[1, 4, 0, 0], Nothing),
+        (
             "optupdxch_now a size of 4294967295",
-            UPDATES,
             update,
             &[1, 4, u32::MAX, 0],
-            None,
+            Nothing,
         ),
-        said(
-            "optupdxch_now a bool of 9",
-            UPDATES,
-            update,
-            &[2, 4, 9, 0],
-            bad(),
-        ),
-        said(
+        ("optupdxch_now a bool of 9", update, &[2, 4, 9, 0], Bad),
+        (
             "optupdxch_now calls of kind 9",
-            UPDATES,
             (REPLY, UPDXCH),
             &[3, 4, 9, 0],
-            bad(),
+            Bad,
         ),
-        said("optupdxch_now cut off", UPDATES, update, &[], bad()),
-        said(
-            "optupdxch_pendclr left out",
-            UPDATES,
-            update,
-            &[1, 4, 8192],
-            bad(),
-        ),
-        said(
-            "optupdxch_pendclr of 2",
-            UPDATES,
-            update,
-            &[1, 4, 8192, 2],
-            bad(),
-        ),
-        said(
+        ("optupdxch_now cut off", update, &[], Bad),
+        ("optupdxch_pendclr left out", update, &[1, 4, 8192], Bad),
+        ("optupdxch_pendclr of 2", update, &[1, 4, 8192, 2], Bad),
+        (
             "optupdxch_pendclr of nothing pending",
-            UPDATES,
             update,
             &[1, 4, 8192, 1],
-            None,
-        ),
-        // Repetitions.
-        said(
-            "ROPT_INITXCH again",
-            INITS,
-            (CALL, INITXCH),
-            &v2::everything(),
-            None,
-        ),
-        said(
-            "ROPT_INITXCH again, as a reply",
-            INITS,
-            (REPLY, INITXCH),
-            &[0, 0],
-            None,
-        ),
-        said(
-            "ROPT_INITXCH again, malformed",
-            INITS,
-            (CALL, INITXCH),
-            &[0],
-            bad(),
+            Nothing,
         ),
     ];
+    let again: [Row; 2] = [
+        (
+            "ROPT_INITXCH again, as a reply",
+            (REPLY, INITXCH),
+            &[0, 0],
+            Nothing,
+        ),
+        ("ROPT_INITXCH again, malformed", (CALL, INITXCH), &[0], Bad),
+    ];
+    let said = |section: &'static str, rows: &[Row]| -> Vec<Case> {
+        let row = |&(name, (direction, opttype), info, answer): &Row| {
+            let message = v2::operation(XID, direction, opttype, info, &[]);
+            row(
+                name,
+                section,
+                vec![message],
+                answer.words().into_iter().collect(),
+            )
+        };
+        rows.iter().map(row).collect()
+    };
+    let mut cases = [inits(), numbers(), operations()].concat();
+    cases.extend(said(REQUESTS, &requests));
+    cases.extend(said(RESPONSES, &responses));
+    cases.extend(said(UPDATES, &updates));
+    cases.extend(said(INITS, &again));
+    let all = v2::operation(XID, CALL, INITXCH, &v2::everything(), &[]);
+    cases.push(row("ROPT_INITXCH again", INITS, vec![all], vec![]));
     cases.extend(structures());
     cases.push(
         client::case(
@@ -409,58 +331,15 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 /// Returns the cases of XCHAR_RBSTRUCT with each field changed. A structure of the right form is no
 /// error; it is not used if it makes no sense.
 fn structures() -> Vec<Case> {
-    let fields: Fields = vec![
-        ("xmrbuf_length", 66_560),
-        ("xmrbuf_groups", 2),
-        ("xmrgrp_count", 1),
-        ("xmrseg_length", 1024),
-        ("xmrseg_align", 1),
-        ("xmrseg_flags", 0),
-        ("xmrgrp_count", 1),
-        ("xmrseg_length", 65_536),
-        ("xmrseg_align", 4096),
-        ("xmrseg_flags", 1),
-    ];
-    let rows = [
-        (0, 0, false),
-        (0, 1, false),
-        (0, u32::MAX, false),
-        (1, 0, true),
-        (1, 1, true),
-        (1, 3, true),
-        (1, u32::MAX, true),
-        (2, 0, false),
-        (2, 2, false),
-        (2, u32::MAX, false),
-        (3, 0, false),
-        (3, u32::MAX, false),
-        (4, 0, false),
-        (4, 3, false),
-        (4, u32::MAX, false),
-        (5, 1, false),
-        (5, u32::MAX, false),
-        (6, 0, false),
-        (6, u32::MAX, false),
-        (7, 0, false),
-        (7, u32::MAX, false),
-        (8, 0, false),
-        (8, u32::MAX, false),
-        (9, 0, false),
-        (9, u32::MAX, false),
-    ];
-    let case = |(at, value, bad): (usize, u32, bool)| {
-        let mut changed = fields.clone();
-        changed[at].1 = value;
-        let len = 4 * fields.len() as u32;
-        let mut info = vec![2, 4, 4, 7, 5, len];
-        info.extend(values(&changed));
+    let right = [66_560, 2, 1, 1024, 1, 0, 1, 65_536, 4096, 1];
+    let words = words_of("xchrrbs", &right);
+    let limits: Limits<'_> = &[("xmrseg_align", &[3])];
+    let cases = changes(&words, limits).into_iter().map(|(word, value)| {
+        let mut info = vec![2, 4, 4, 7, 5, 4 * right.len() as u32];
+        info.extend(with_word(&right, word, value));
         info.push(0);
-        init(
-            format!("XCHAR_RBSTRUCT: {} ({at}) is {value}", fields[at].0),
-            STRUCTURES,
-            &info,
-            bad,
-        )
-    };
-    rows.map(case).into()
+        let name = format!("XCHAR_RBSTRUCT: {} is {value}", word.place);
+        init(name, STRUCTURES, &info, word.field() == "xmrbuf_groups")
+    });
+    cases.collect()
 }

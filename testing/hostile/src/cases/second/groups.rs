@@ -2,7 +2,10 @@
 //! sections 4, 5.4 and 9.4), and groups that are abandoned, interrupted, repeated, too long, or
 //! exceed the credits.
 
+use rpcrdma_conform::fields::Word;
+
 use super::*;
+use crate::cases::vary::{Limits, changes, with_word, words_of};
 use crate::client::{Case, case};
 use crate::wire::rpc;
 use crate::wire::v2::{OPERATION, REPLY, UPDXCH, XMTCONT, XMTREQ};
@@ -20,22 +23,18 @@ fn first(xid: u32, count: u32) -> Vec<u8> {
     v2::operation(xid, CALL, XMTREQ, &info, &payload[..FIRST])
 }
 
-/// Returns the fields of a continuation with the rest of NULL.
-fn fields(number: u32) -> Fields {
-    vec![
-        ("optxc_xnum", number),
-        ("optxc_itype", XMTREQ),
-        ("optxc_pslen", 40 - FIRST as u32),
-    ]
+/// Returns the words of a continuation with the rest of NULL.
+fn info(number: u32) -> [u32; 3] {
+    [number, XMTREQ, 40 - FIRST as u32]
 }
 
-fn continued(xid: u32, direction: u32, fields: &Fields) -> Vec<u8> {
+fn continued(xid: u32, direction: u32, info: &[u32]) -> Vec<u8> {
     let rest = &rpc::null(xid).bytes()[FIRST..];
-    v2::operation(xid, direction, XMTCONT, &values(fields), rest)
+    v2::operation(xid, direction, XMTCONT, info, rest)
 }
 
 fn second(xid: u32, number: u32) -> Vec<u8> {
-    continued(xid, CALL, &fields(number))
+    continued(xid, CALL, &info(number))
 }
 
 /// Returns the words of ROPT_XMTERR about transmission `number` of the group that `XID` began.
@@ -155,7 +154,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
             "a continuation in a reply",
             vec![
                 first(XID, 2),
-                continued(XID, REPLY, &fields(1)),
+                continued(XID, REPLY, &info(1)),
                 second(XID, 1),
             ],
             vec![v2::report(
@@ -181,39 +180,34 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
 
 fn every_field() -> Vec<Case> {
     let len = 40 - FIRST as u32;
-    let rows: [(usize, u32, &[u32]); 13] = [
-        (0, 0, &[4, 1, 0]),
-        (0, 2, &[4, 1, 2]),
-        (0, u32::MAX, &[4, 1, u32::MAX]),
-        (1, 0, &[2, 5, 0]),
-        (1, 6, &[2, 5, 6]),
-        (1, 7, &[2, 5, 7]),
-        (1, u32::MAX, &[2, 5, u32::MAX]),
-        (2, 1, &[8, 1, 0, len]),
-        (2, len - 1, &[8, len - 1, 0, len]),
-        (2, len + 1, &[8, len + 1, 0, len]),
-        (2, len + 4, &[8, len + 4, 0, len]),
-        (2, 1 << 31, &[8, 1 << 31, 0, len]),
-        (2, u32::MAX, &[8, u32::MAX, 0, len]),
-    ];
-    let case = |(at, value, fault): (usize, u32, &[u32])| {
-        let mut changed = fields(1);
-        let field = changed[at].0;
-        changed[at].1 = value;
+    let words = words_of("optxmt_cont", &info(1));
+    let limits: Limits<'_> = &[("optxc_itype", &[7]), ("optxc_pslen", &[1 << 31])];
+    let case = |(word, value): (&Word<'_>, u32)| {
+        let fault = match word.field() {
+            "optxc_xnum" => [4, 1, value].to_vec(),
+            "optxc_itype" => [2, XMTREQ, value].to_vec(),
+            // A transmission with less of the payload is whole.
+            _ if value < len && value.is_multiple_of(4) => return None,
+            _ => [8, value, 0, len].to_vec(),
+        };
+        let changed = with_word(&info(1), word, value);
         // If the number becomes 0, the changed transmission itself is the first one, and invalid.
-        let number = changed[0].1;
-        row(
-            format!("{field} is {value}"),
+        let number = changed[0];
+        Some(row(
+            format!("{} is {value}", word.place),
             SECTION,
             vec![
                 first(XID, 3),
                 continued(XID, CALL, &changed),
                 second(XID, 1),
             ],
-            vec![report(number, true, fault)],
-        )
+            vec![report(number, true, &fault)],
+        ))
     };
-    rows.map(case).into()
+    changes(&words, limits)
+        .into_iter()
+        .filter_map(case)
+        .collect()
 }
 
 /// Returns the cases of many groups, and of long ones.

@@ -23,14 +23,6 @@ const GRANT: u32 = 16;
 /// The memory of 22 receive buffers of 66,560 bytes, and of a call's data.
 pub(super) const RECEIVES: usize = 3 << 20;
 
-/// Words with the names of their fields in the XDR of the specification, which make a case
-/// self-explanatory.
-pub(super) type Fields = Vec<(&'static str, u32)>;
-
-fn values(fields: &[(&'static str, u32)]) -> Vec<u32> {
-    fields.iter().map(|(_, value)| *value).collect()
-}
-
 /// Returns a script that establishes a connection of version 2, exchanges the characteristics of
 /// both ends, and continues with `steps`.
 fn on_second(steps: Vec<Step>) -> Vec<Step> {

@@ -2,11 +2,12 @@
 //! ROPT_XMTCONT with each field changed (version-two-01; xcharext-02; rtrext-00, sections 6 to 9).
 //! The client continues, and gets the correct reply after the invalid one.
 
-use rpcrdma_conform::client::changes;
+use rpcrdma_conform::client::changes::{Wrong, response as wrong_responses};
+use rpcrdma_conform::fields::{Kind, Word};
 
 use super::reports::CODES;
-use super::{Fields, values};
 use crate::End::{Left, Lives};
+use crate::cases::vary::{Limits, changes, with_word, words_of};
 use crate::server::{Ask, Case, LEN, Outcome, Step, Step::*, case, response};
 use crate::wire::rpc;
 use crate::wire::v1::{self, Header, NOMSG, segment};
@@ -173,15 +174,14 @@ fn base() -> Vec<Case> {
     cases
 }
 
+/// A description, the words of an operation, and the client's answer.
+type Row<'a> = (&'static str, &'a [u32], Option<Vec<u32>>);
+
 /// Returns the cases of operations, known and unknown.
 fn operations() -> Vec<Case> {
     let bad = || Some(v2::bad_header(XID));
     // A client takes no calls in operations, whatever is in them.
     let invalid = || Some(v2::invalid_option(XID));
-    let op = |name: &'static str, direction, opttype, info: &[u32], answer| {
-        let message = v2::operation(XID, direction, opttype, info, &[]);
-        said(name, EXCHANGE, message, answer)
-    };
     let response = |subsets: &[u32]| {
         let len = 4 * subsets.len() as u32;
         let header = [XID, v2::VERSION, 0, v2::OPTIONAL, REPLY, RESPXCH, len];
@@ -198,156 +198,111 @@ fn operations() -> Vec<Case> {
             ));
         }
     }
-    cases.extend([
-        op("ROPT_INITXCH again", CALL, INITXCH, &v2::everything(), None),
-        op("optixch_start cut off", CALL, INITXCH, &[], bad()),
-        op("optixch_start of 65", CALL, INITXCH, &[65, 0], bad()),
-        op("optixch_nochg cut off", CALL, INITXCH, &[0], bad()),
-        op(
-            "xchv_data of the size, empty",
-            CALL,
-            INITXCH,
-            &[1, 1, 0, 0],
-            bad(),
-        ),
-        op(
-            "xchv_which 2 with a bool of 2",
-            CALL,
-            INITXCH,
-            &[1, 2, 4, 2, 0],
-            bad(),
-        ),
-        op(
-            "optreqxch_want nothing",
-            CALL,
-            REQXCH,
-            &[0],
-            response(&[0, 0, 0]),
-        ),
-        op(
-            "optreqxch_want what nobody knows",
-            CALL,
-            REQXCH,
-            &[2, 99, 0, 4_294_967_040, 0],
-            response(&[0, 1, 0b11, 0]),
-        ),
-        op(
-            "optreqxch_want a size of 4294967295",
-            CALL,
-            REQXCH,
-            &[1, 1, 4, u32::MAX],
-            response(&[0, 1, 1, 0]),
-        ),
-        op("optreqxch_want cut off", CALL, REQXCH, &[1, 1, 4], bad()),
-        op(
-            "optreqxch_want a bool of 7",
-            CALL,
-            REQXCH,
-            &[1, 2, 4, 7],
-            bad(),
-        ),
-        op("ROPT_REQXCH in a reply", REPLY, REQXCH, &[0], None),
-        op(
-            "optrespxch_done to no request",
-            REPLY,
-            RESPXCH,
-            &[1, 1, 0, 0],
-            None,
-        ),
-        op(
-            "optrespxch_rej to no request",
-            REPLY,
-            RESPXCH,
-            &[0, 1, 1, 0],
-            None,
-        ),
-        op(
-            "optrespxch_pend to no request",
-            REPLY,
-            RESPXCH,
-            &[0, 0, 1, 1],
-            None,
-        ),
-        op("ROPT_RESPXCH in a call", CALL, RESPXCH, &[0, 0, 0], bad()),
-        op("optupdxch_now unknown", CALL, UPDXCH, &[99, 4, 9, 0], None),
-        op(
-            "optupdxch_now a size of 0",
-            CALL,
-            UPDXCH,
-            &[1, 4, 0, 0],
-            None,
-        ),
-        op(
-            "optupdxch_now a bool of 9",
-            CALL,
-            UPDXCH,
-            &[2, 4, 9, 0],
-            bad(),
-        ),
-        op("optupdxch_now cut off", CALL, UPDXCH, &[], bad()),
-        op(
-            "optupdxch_pendclr of 2",
-            CALL,
-            UPDXCH,
-            &[1, 4, 8192, 2],
-            bad(),
-        ),
-        op(
-            "a call by ROPT_XMTREQ",
-            CALL,
-            XMTREQ,
-            &[0, 0, 1, 0, 0],
-            invalid(),
-        ),
-        said(
-            "a whole call by ROPT_XMTREQ",
-            "xcharext-02, 3.3",
-            v2::operation(
-                XID,
-                CALL,
-                XMTREQ,
-                &[0, 0, 1, 0, 40],
-                &rpc::null(XID).bytes(),
-            ),
-            invalid(),
-        ),
-        op("ROPT_XMTREQ cut off", CALL, XMTREQ, &[0], invalid()),
-        op(
-            "ROPT_XMTREQ in a reply",
-            REPLY,
-            XMTREQ,
-            &[0, 0, 1, 0, 0],
-            invalid(),
-        ),
-        op("ROPT_XMTRESP to no call", REPLY, XMTRESP, &[0, 1, 0], None),
-        op("ROPT_XMTRESP in a call", CALL, XMTRESP, &[0, 1, 0], None),
-        op("ROPT_XMTRESP cut off", REPLY, XMTRESP, &[0], None),
-        op("ROPT_XMTCONT of nothing", REPLY, XMTCONT, &[1, 6, 0], {
-            Some(v2::report(XID, REPLY, &[XID, REPLY, 1, 0, 3]))
-        }),
-        op(
-            "ROPT_XMTCONT of nothing, in a call",
-            CALL,
-            XMTCONT,
-            &[1, 5, 0],
-            Some(v2::report(XID, CALL, &[XID, CALL, 1, 0, 3])),
-        ),
-        op(
-            "ROPT_XMTERR about a call never made",
-            REPLY,
-            XMTERR,
-            &[XID, CALL, 0, 0, 3],
-            None,
-        ),
-        op(
-            "ROPT_XMTERR about a reply never sent",
-            CALL,
-            XMTERR,
-            &[XID, REPLY, 0, 0, 3],
-            None,
-        ),
-        op("ROPT_XMTERR cut off", REPLY, XMTERR, &[XID], None),
-    ]);
+    let mut op = |direction, opttype, rows: &[Row<'_>]| {
+        for (name, info, answer) in rows {
+            let message = v2::operation(XID, direction, opttype, info, &[]);
+            cases.push(said(*name, EXCHANGE, message, answer.clone()));
+        }
+    };
+    let everything = v2::everything();
+    op(
+        CALL,
+        INITXCH,
+        &[
+            ("ROPT_INITXCH again", &everything, None),
+            ("optixch_start cut off", &[], bad()),
+            ("optixch_start of 65", &[65, 0], bad()),
+            ("optixch_nochg cut off", &[0], bad()),
+            ("xchv_data of the size, empty", &[1, 1, 0, 0], bad()),
+            ("xchv_which 2 with a bool of 2", &[1, 2, 4, 2, 0], bad()),
+        ],
+    );
+    let (unknown, largest) = (&[2, 99, 0, 4_294_967_040, 0], &[1, 1, 4, u32::MAX]);
+    let (none, both) = (response(&[0, 0, 0]), response(&[0, 1, 0b11, 0]));
+    let one = response(&[0, 1, 1, 0]);
+    op(
+        CALL,
+        REQXCH,
+        &[
+            ("optreqxch_want nothing", &[0], none),
+            ("optreqxch_want what nobody knows", unknown, both),
+            ("optreqxch_want a size of 4294967295", largest, one),
+            ("optreqxch_want cut off", &[1, 1, 4], bad()),
+            ("optreqxch_want a bool of 7", &[1, 2, 4, 7], bad()),
+        ],
+    );
+    op(REPLY, REQXCH, &[("ROPT_REQXCH in a reply", &[0], None)]);
+    op(
+        REPLY,
+        RESPXCH,
+        &[
+            ("optrespxch_done to no request", &[1, 1, 0, 0], None),
+            ("optrespxch_rej to no request", &[0, 1, 1, 0], None),
+            ("optrespxch_pend to no request", &[0, 0, 1, 1], None),
+        ],
+    );
+    let in_call = ("ROPT_RESPXCH in a call", &[0, 0, 0][..], bad());
+    op(CALL, RESPXCH, &[in_call]);
+    op(
+        CALL,
+        UPDXCH,
+        &[
+            ("optupdxch_now unknown", &[99, 4, 9, 0], None),
+            ("optupdxch_now a size of 0", &[1, 4, 0, 0], None),
+            ("optupdxch_now a bool of 9", &[2, 4, 9, 0], bad()),
+            ("optupdxch_now cut off", &[], bad()),
+            ("optupdxch_pendclr of 2", &[1, 4, 8192, 2], bad()),
+        ],
+    );
+    op(
+        CALL,
+        XMTREQ,
+        &[
+            ("a call by ROPT_XMTREQ", &[0, 0, 1, 0, 0], invalid()),
+            ("ROPT_XMTREQ cut off", &[0], invalid()),
+        ],
+    );
+    let in_reply = ("ROPT_XMTREQ in a reply", &[0, 0, 1, 0, 0][..], invalid());
+    op(REPLY, XMTREQ, &[in_reply]);
+    op(
+        REPLY,
+        XMTRESP,
+        &[
+            ("ROPT_XMTRESP to no call", &[0, 1, 0], None),
+            ("ROPT_XMTRESP cut off", &[0], None),
+        ],
+    );
+    op(
+        CALL,
+        XMTRESP,
+        &[("ROPT_XMTRESP in a call", &[0, 1, 0], None)],
+    );
+    for (direction, first) in [(REPLY, XMTRESP), (CALL, XMTREQ)] {
+        let name = match direction {
+            REPLY => "ROPT_XMTCONT of nothing",
+            _ => "ROPT_XMTCONT of nothing, in a call",
+        };
+        let report = v2::report(XID, direction, &[XID, direction, 1, 0, 3]);
+        op(direction, XMTCONT, &[(name, &[1, first, 0], Some(report))]);
+    }
+    let (call, reply) = (&[XID, CALL, 0, 0, 3], &[XID, REPLY, 0, 0, 3]);
+    op(
+        REPLY,
+        XMTERR,
+        &[
+            ("ROPT_XMTERR about a call never made", call, None),
+            ("ROPT_XMTERR cut off", &[XID], None),
+        ],
+    );
+    let never = ("ROPT_XMTERR about a reply never sent", &reply[..], None);
+    op(CALL, XMTERR, &[never]);
+    let null = rpc::null(XID).bytes();
+    cases.push(said(
+        "a whole call by ROPT_XMTREQ",
+        "xcharext-02, 3.3",
+        v2::operation(XID, CALL, XMTREQ, &[0, 0, 1, 0, 40], &null),
+        invalid(),
+    ));
     // The limit of the specification on messages without credit is far below this.
     let message = v2::operation(XID, CALL, UPDXCH, &[99, 4, 9, 0], &[]);
     let mut script = vec![Hear];
@@ -374,27 +329,39 @@ fn operations() -> Vec<Case> {
 /// Returns the cases of ROPT_XMTRESP with each field changed: those that `conform` judges clients by, with the report
 /// of this project's client.
 fn responses() -> Vec<Case> {
-    let fields = response(LEN as usize);
-    let header = (v2::OPERATION + 4 * fields.len()) as u32;
+    let fields = response(LEN as usize).into_iter();
+    let info: Vec<u32> = fields.map(|(_, value)| value).collect();
+    let header = (v2::OPERATION + 4 * info.len()) as u32;
+    let (room, target) = (1024 + LEN - header, TARGET as u32);
     let missing: &[u32] = &[7, 0, 0, 0];
-    let right = changes::Response {
-        results: RESULTS,
-        length: LEN,
-        target: TARGET as u32,
-        room: 1024 + LEN - header,
-        most: MOST,
-    };
-    let row = |wrong: changes::Wrong| {
-        let (name, at, value) = (wrong.name, wrong.word, wrong.value);
-        let hear = match wrong.report {
-            None => HearNothing,
-            Some(fault) => HearReport(0, false, fault),
+    let row = |wrong: &Wrong| {
+        let (word, value) = (&wrong.word, wrong.value);
+        let fault = match (word.field(), value) {
+            ("xmdmi_disp", _) => vec![6, value, 8, RESULTS],
+            ("xmdmi_length", 0) => vec![7, 1, 0, 0],
+            ("xmdmi_length", u32::MAX) => vec![8, value, 0, MOST],
+            ("xmdmi_length", _) if value > target => vec![7, 1, 2, 1024],
+            ("xmdmi_length", _) | ("xmdl_offset", 4) => missing.to_vec(),
+            ("xmdl_offset", _) => vec![6, value, 0, target - 1],
+            ("xmdl_bsnum[0]", _) => vec![7, value, 0, 0],
+            ("optxrs_count", _) => vec![4, 1, value],
+            ("optxrs_pslen", 0 | 40) => vec![6, RESULTS, 8, value],
+            ("optxrs_pslen", _) if value == room => missing.to_vec(),
+            ("optxrs_pslen", _) => vec![8, value, 0, room],
+            // It cannot be decoded, and is discarded.
+            _ => Vec::new(),
         };
-        let script = vec![Hear, Patched(vec![(0, at, value)]), hear];
-        let name = format!("{name} ({at}) is {value}");
+        let hear = match fault.is_empty() {
+            true => HearNothing,
+            false => HearReport(0, false, fault),
+        };
+        let script = vec![Hear, Patched(vec![(0, word.at / 4, value)]), hear];
+        let name = format!("{} is {value}", word.place);
         with(Ask::Read, name, RESPONSES, script)
     };
-    let mut cases: Vec<Case> = changes::response(&right).into_iter().map(row).collect();
+    let all = wrong_responses(&info, room, target).expect("a correct response");
+    // What is whole is for the upper layer.
+    let mut cases: Vec<Case> = all.iter().filter(|it| !it.is_whole).map(row).collect();
     let changed =
         |name: &'static str, change: fn(&crate::server::Call, &mut Vec<Vec<u8>>), hear| {
             let script = vec![Hear, Transmissions(change), hear];
@@ -449,34 +416,30 @@ fn responses() -> Vec<Case> {
 /// Returns the cases of ROPT_XMTCONT with each field changed, and of transmissions in other orders.
 fn continued() -> Vec<Case> {
     let room = (TARGET + 1024 - v2::OPERATION - 12) as u32;
-    let fields: Fields = vec![("optxc_xnum", 1), ("optxc_itype", 6), ("optxc_pslen", 0)];
     let top = u32::MAX;
-    let rows: [(usize, u32, u32, &[u32]); 12] = [
-        (0, 0, 0, &[4, 1, 0]),
-        (0, 2, 2, &[4, 1, 2]),
-        (0, 3, 3, &[4, 1, 3]),
-        (0, top, top, &[4, 1, top]),
-        (1, 0, 1, &[2, 6, 0]),
-        (1, 5, 1, &[2, 6, 5]),
-        (1, 7, 1, &[2, 6, 7]),
-        (1, top, 1, &[2, 6, top]),
-        (2, 2, 1, &[8, 2, 0, room]),
-        (2, room + 4, 1, &[8, room + 4, 0, room]),
-        (2, top - 3, 1, &[8, top - 3, 0, room]),
-        (2, top, 1, &[8, top, 0, room]),
+    let limits: Limits<'_> = &[
+        ("optxc_xnum", &[3]),
+        ("optxc_pslen", &[2, room + 4, top - 3]),
     ];
     let long = |name: String, script| with(Ask::LongRead(LONG), name, CONTINUED, script);
-    let mut cases: Vec<Case> = rows
-        .iter()
-        .map(|&(at, value, number, fault)| {
-            let script = vec![
-                Hear,
-                Patched(vec![(1, at, value)]),
-                HearReport(number, true, fault.to_vec()),
-            ];
-            long(format!("{} is {value}", fields[at].0), script)
-        })
-        .collect();
+    let row = |(word, value): (&Word<'_>, u32)| {
+        let (number, fault) = match (word.field(), value) {
+            ("optxc_xnum", _) => (value, vec![4, 1, value]),
+            ("optxc_itype", _) => (1, vec![2, XMTRESP, value]),
+            // Data is taken for the payload, as below.
+            ("optxc_pslen", 4) => return None,
+            _ => (1, vec![8, value, 0, room]),
+        };
+        let script = vec![
+            Hear,
+            Patched(vec![(1, word.at / 4, value)]),
+            HearReport(number, true, fault),
+        ];
+        Some(long(format!("{} is {value}", word.place), script))
+    };
+    let words = words_of("optxmt_cont", &[1, XMTRESP, 0]);
+    let all = changes(&words, limits).into_iter();
+    let mut cases: Vec<Case> = all.filter_map(row).collect();
     // The payload is in the place of the data.
     cases.push(long(
         "optxc_pslen of what is data".to_owned(),
@@ -665,45 +628,27 @@ fn other_call(xid: u32) -> Vec<u8> {
 /// Returns the cases of a server with impossible receive buffers: nothing is placed in them, and
 /// the call succeeds nevertheless.
 fn structures() -> Vec<Case> {
-    let fields: Fields = vec![
-        ("xmrbuf_length", 66_560),
-        ("xmrbuf_groups", 2),
-        ("xmrgrp_count", 1),
-        ("xmrseg_length", 1024),
-        ("xmrseg_align", 1),
-        ("xmrseg_flags", 0),
-        ("xmrgrp_count", 1),
-        ("xmrseg_length", 65_536),
-        ("xmrseg_align", 4096),
-        ("xmrseg_flags", 1),
-    ];
-    let rows = [
-        (0, 0),
-        (0, u32::MAX),
-        (2, 0),
-        (2, u32::MAX),
-        (3, 0),
-        (3, u32::MAX),
-        (4, 0),
-        (4, u32::MAX),
-        (6, 0),
-        (6, u32::MAX),
-        (7, 0),
-        (7, u32::MAX),
-        (8, 0),
-        (8, u32::MAX),
-        (9, 0),
-    ];
-    let row = |(at, value): (usize, u32)| {
-        let mut changed = fields.clone();
-        changed[at].1 = value;
-        let mut said = vec![5, 1, 4, 66_560, 4, 4, 7, 5, 4 * fields.len() as u32];
-        said.extend(values(&changed));
+    let right = [66_560, 2, 1, 1024, 1, 0, 1, 65_536, 4096, 1];
+    let words = words_of("xchrrbs", &right);
+    // A structure with another count of groups cannot be decoded. With its flag, the first segment is a target as well.
+    let is_possible = |word: &Word<'_>| word.field() == "xmrseg_flags" && word.value == 0;
+    let numbers = words
+        .iter()
+        .filter(|word| word.kind != Kind::Count && !is_possible(word));
+    let row = |word: &Word<'_>, value: u32| {
+        let mut said = vec![5, 1, 4, 66_560, 4, 4, 7, 5, 4 * right.len() as u32];
+        said.extend(with_word(&right, word, value));
         said.extend([6, 4, 16, 7, 4, 64, 0]);
-        let name = format!("XCHAR_RBSTRUCT: {} ({at}) is {value}", fields[at].0);
+        let name = format!("XCHAR_RBSTRUCT: {} is {value}", word.place);
         with(Ask::Write, name, "rtrext-00, 8.3", vec![]).saying(said)
     };
-    let mut cases: Vec<Case> = rows.map(row).into();
+    let mut cases = Vec::new();
+    for word in numbers {
+        let ends = [0, u32::MAX]
+            .into_iter()
+            .filter(|value| *value != word.value);
+        cases.extend(ends.map(|value| row(word, value)));
+    }
     let saying = |name: &str, id: u32, value: u32| {
         let mut said = v2::everything();
         let at = said.windows(2).position(|pair| pair == [id, 4]);

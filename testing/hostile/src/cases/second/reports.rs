@@ -1,7 +1,10 @@
 //! ROPT_XMTERR from a hostile client (rtrext-00, section 9.5): each code about a reply that it got,
 //! and each field about messages that never existed.
 
+use rpcrdma_conform::fields::Word;
+
 use super::*;
+use crate::cases::vary::{with_word, words_of};
 use crate::client::{Case, case};
 use crate::wire::rpc;
 use crate::wire::v2::{REPLY, XMTCONT, XMTERR, XMTREQ, XMTRESP};
@@ -107,8 +110,18 @@ fn report(xid: u32, direction: u32, info: &[u32]) -> Step {
     Send(v2::operation(xid, direction, XMTERR, info, &[]))
 }
 
-/// Returns whether a report is acted upon if the field at this index has this value.
-type IsTaken<'a> = &'a dyn Fn(usize, u32) -> bool;
+/// Returns whether a report with this value in this word is acted upon. A report of the right form about the reply is,
+/// and everything else is discarded.
+fn is_taken(word: &Word<'_>, value: u32, kind: &str) -> bool {
+    let is_of_lead = word.place.starts_with("optxe_lead.");
+    match word.field() {
+        "xmsi_xid" => is_of_lead,
+        "xmsi_dir" => is_of_lead && value == CALL,
+        "optxe_lead" => false,
+        "optxe_which" => kind == "mismatch" && (value == 1 || value == 2),
+        _ => true,
+    }
+}
 
 pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -135,56 +148,23 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
             vec![],
         ));
     }
-    let fields: Fields = vec![
-        ("xmsi_xid", XID),
-        ("xmsi_dir", REPLY),
-        ("xmsi_seq", 0),
-        ("optxe_lead", 1),
-        ("xmsi_xid", XID),
-        ("xmsi_dir", REPLY),
-        ("xmsi_seq", 0),
-        ("optxe_which", 7),
-        ("optxi_value", 1),
-        ("optxi_min", 0),
-        ("optxi_max", 0),
-    ];
-    let mismatch: Fields = vec![
-        ("xmsi_xid", XID),
-        ("xmsi_dir", REPLY),
-        ("xmsi_seq", 0),
-        ("optxe_lead", 0),
-        ("optxe_which", 4),
-        ("optxi_expect", 1),
-        ("optxi_current", 2),
-    ];
-    // A report of the right form about the reply is acted upon, and everything else is discarded.
     // No report is answered with another.
-    let range = |at: usize, value: u32| match at {
-        2 | 4 | 6 | 8.. => true,
-        5 => value == CALL,
-        _ => false,
-    };
-    let two = |at: usize, value: u32| match at {
-        2 | 5.. => true,
-        4 => value == 1 || value == 2,
-        _ => false,
-    };
-    let all: [(&Fields, &str, IsTaken<'_>); 2] =
-        [(&fields, "range", &range), (&mismatch, "mismatch", &two)];
-    for (fields, kind, is_taken) in all {
-        for (at, (field, right)) in fields.iter().enumerate() {
+    let rights: [(&str, &[u32]); 2] = [
+        ("range", &[XID, REPLY, 0, 1, XID, REPLY, 0, 7, 1, 0, 0]),
+        ("mismatch", &[XID, REPLY, 0, 0, 4, 1, 2]),
+    ];
+    for (kind, right) in rights {
+        for word in words_of("optxmt_err", right) {
             for value in [0, 1, 2, 3, 9, u32::MAX] {
-                if value == *right {
+                if value == word.value {
                     continue;
                 }
-                let mut changed = fields.clone();
-                changed[at].1 = value;
                 let mut steps = answered(file, XID);
-                steps.push(report(XID, CALL, &values(&changed)));
-                if is_taken(at, value) {
+                steps.push(report(XID, CALL, &with_word(right, &word, value)));
+                if is_taken(&word, value, kind) {
                     steps.push(HearWords(v2::bad_header(XID), false));
                 }
-                let name = format!("{field} ({kind}, {at}) is {value}");
+                let name = format!("{} ({kind}) is {value}", word.place);
                 cases.push(case(name, SECTION, on_second(steps), Lives).costing(RECEIVES));
             }
         }

@@ -1,8 +1,11 @@
 //! ROPT_XMTREQ with each field changed (rtrext-00, sections 6, 7 and 9.2): items of the call,
 //! placed or to be read, and the destinations of items of the reply.
 
+use rpcrdma_conform::fields::Word;
+
 use super::*;
-use crate::cases::memory;
+use crate::cases::vary::{Limits, called, changes, with_word, words_of};
+use crate::cases::{memory, segment_words as words};
 use crate::client::{Case, case};
 use crate::rig::content;
 use crate::wire::rpc;
@@ -21,16 +24,20 @@ const READ: u64 = 4096;
 const MOST: u32 = 256 << 10;
 const TARGET: u32 = 65_536;
 
+/// `accept_stat` GARBAGE_ARGS (RFC 5531, section 9).
+const GARBAGE_ARGS: u32 = 4;
 /// OPTXERR_BADPL, BADTBSN and BADOFF: a value, and the valid range.
 const BADSEQ: u32 = 4;
 const BADOFF: u32 = 6;
 const BADTBSN: u32 = 7;
 const BADPL: u32 = 8;
 
-/// A request with its named words, and the payload.
+/// A request: the words of ROPT_XMTREQ, the payload, and data behind it.
 #[derive(Clone)]
 struct Request {
-    fields: Fields,
+    /// The request, in words.
+    name: &'static str,
+    info: Vec<u32>,
     payload: Vec<u8>,
     data: Vec<u8>,
 }
@@ -42,11 +49,13 @@ enum Said {
     Bad,
     /// ROPT_XMTERR with this code and these words.
     Report(u32, Vec<u32>),
+    /// A reply with GARBAGE_ARGS: the message is whole, and what is in it is not.
+    Garbage,
     /// The reply.
     Good,
 }
 
-use self::Said::{Bad, Good, Report};
+use self::Said::{Bad, Garbage, Good, Report};
 
 fn range(code: u32, value: u32, min: u32, max: u32) -> Said {
     Report(code, vec![value, min, max])
@@ -55,7 +64,7 @@ fn range(code: u32, value: u32, min: u32, max: u32) -> Said {
 impl Request {
     /// Encodes the message, with data in its segment.
     fn message(&self) -> Vec<u8> {
-        let mut message = v2::operation(XID, CALL, XMTREQ, &values(&self.fields), &self.payload);
+        let mut message = v2::operation(XID, CALL, XMTREQ, &self.info, &self.payload);
         if !self.data.is_empty() {
             message.resize(HEAD, 0);
             message.extend(&self.data);
@@ -65,25 +74,83 @@ impl Request {
 
     /// Returns the number of bytes behind the header.
     fn room(&self) -> u32 {
-        (self.message().len() - OPERATION - 4 * self.fields.len()) as u32
+        (self.message().len() - OPERATION - 4 * self.info.len()) as u32
     }
 
-    /// Returns a case in which one field has another value.
-    fn with(&self, at: usize, value: u32, said: &Said, good: &[Step]) -> Case {
-        let mut changed = self.clone();
-        changed.fields[at].1 = value;
-        let (field, _) = self.fields[at];
-        let mut script = vec![Send(changed.message())];
+    fn words(&self) -> Vec<Word<'static>> {
+        words_of("optxmt_req", &self.info)
+    }
+
+    /// Returns the value of a field.
+    fn value(&self, field: &str) -> u32 {
+        called(&self.words(), field).value
+    }
+
+    /// Returns the request with another value in a field.
+    fn set(&self, field: &str, value: u32) -> Self {
+        let info = with_word(&self.info, called(&self.words(), field), value);
+        Self {
+            info,
+            ..self.clone()
+        }
+    }
+
+    fn saying(&self, name: String, said: &Said, good: &[Step]) -> Case {
+        let mut script = vec![Send(self.message())];
         match said {
             Bad => script.push(HearWords(v2::bad_header(XID), false)),
             Report(code, words) => {
                 let info = [&[XID, CALL, 0, 0, *code], &words[..]].concat();
                 script.push(HearWords(v2::report(XID, CALL, &info), false));
             }
+            Garbage => {
+                let mut reply = v2::success(XID, &[]);
+                if let Some(status) = reply.last_mut() {
+                    *status = GARBAGE_ARGS;
+                }
+                script.push(HearWords(reply, false));
+            }
             Good => script.extend(good.iter().cloned()),
         }
-        let name = format!("{field} ({at}) is {value}");
         case(name, SECTION, on_second(script), Lives).costing(RECEIVES)
+    }
+
+    /// Returns the case of the correct request.
+    fn control(&self, good: &[Step]) -> Case {
+        self.saying(format!("control: {}", self.name), &Good, good)
+    }
+
+    /// Returns a case in which one field has another value.
+    fn with(&self, field: &str, value: u32, said: &Said, good: &[Step]) -> Case {
+        self.changed(called(&self.words(), field), value, said, good)
+    }
+
+    fn changed(&self, word: &Word<'_>, value: u32, said: &Said, good: &[Step]) -> Case {
+        let changed = Self {
+            info: with_word(&self.info, word, value),
+            ..self.clone()
+        };
+        let name = format!("{}: {} is {value}", self.name, word.place);
+        changed.saying(name, said, good)
+    }
+
+    /// Returns the cases in which one field has each value that is tried in its place. `said` tells what comes of it, by
+    /// the field's name without what is around it; if nothing, other cases have the field.
+    fn varied(
+        &self,
+        limits: Limits<'_>,
+        good: &[Step],
+        said: impl Fn(&str, u32) -> Option<Said>,
+    ) -> Vec<Case> {
+        let words = self.words();
+        let case = |(word, value): (&Word<'_>, u32)| {
+            let said = said(word.field(), value)?;
+            Some(self.changed(word, value, &said, good))
+        };
+        changes(&words, limits)
+            .into_iter()
+            .filter_map(case)
+            .collect()
     }
 }
 
@@ -114,107 +181,79 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
     cases
 }
 
-/// Returns a WRITE with its data placed.
-fn write(file: &[u8], item: &[(&'static str, u32)]) -> Request {
+/// Returns a WRITE with an item in this place.
+fn write(name: &'static str, file: &[u8], place: &[u32]) -> Request {
     let payload = nfs(7, rpc::write_args(file, WRITTEN, LEN));
-    let mut fields = vec![("optxrq_ddp", 1), ("xmdmi_disp", payload.len() as u32)];
-    fields.push(("xmdmi_length", LEN));
-    fields.extend(item);
-    fields.extend([("optxrq_rsd", 0), ("optxrq_count", 1), ("optxrq_rsbuf", 0)]);
-    fields.push(("optxrq_pslen", payload.len() as u32));
+    let len = payload.len() as u32;
     Request {
-        fields,
+        name,
+        info: [&[1, len, LEN][..], place, &[0, 1, 0, len]].concat(),
         payload,
         data: Vec::new(),
     }
 }
 
 fn write_placed(file: &[u8]) -> Request {
-    let item = [
-        ("xmdl_type", 2),
-        ("xmdl_offset", 0),
-        ("xmdl_bsnum", 1),
-        ("xmdl_bsnum", 0),
-    ];
     Request {
         data: content(3, LEN as usize),
-        ..write(file, &item)
+        ..write("WRITE with placed data", file, &[2, 0, 1, 0])
     }
 }
 
 fn placed(file: &[u8]) -> Vec<Case> {
     let request = write_placed(file);
     let (end, room) = (request.payload.len() as u32, request.room());
-    let offset = |value| range(BADOFF, value, 8, end);
     let missing = || range(BADTBSN, 0, 0, 0);
-    let sequence = |expected, found| Report(BADSEQ, vec![expected, found]);
-    let rows = [
-        (0, 1, Good),
-        (0, 0, Bad),
-        (0, 2, Bad),
-        (0, 17, Bad),
-        (0, u32::MAX, Bad),
-        (1, 4, offset(4)),
-        (1, end + 1, offset(end + 1)),
-        (1, end + 4, offset(end + 4)),
-        (1, u32::MAX, offset(u32::MAX)),
-        (2, 0, range(BADTBSN, 1, 0, 0)),
-        (2, LEN + 1, missing()),
-        (2, TARGET, missing()),
-        (2, TARGET + 1, range(BADTBSN, 1, 2, 1024)),
-        (2, MOST, range(BADPL, MOST + end, 0, MOST)),
-        (2, u32::MAX, range(BADPL, u32::MAX, 0, MOST)),
-        (3, 0, Bad),
-        (3, 1, Bad),
-        (3, 3, Bad),
-        (3, 4, Bad),
-        (3, 5, Bad),
-        (3, 6, Bad),
-        (3, 7, Bad),
-        (3, u32::MAX, Bad),
-        (4, 2, range(BADOFF, 2, 0, TARGET - 1)),
-        (4, 4, missing()),
-        (4, TARGET, range(BADOFF, TARGET, 0, TARGET - 1)),
-        (4, u32::MAX, range(BADOFF, u32::MAX, 0, TARGET - 1)),
-        (5, 0, Bad),
-        (5, 2, Bad),
-        (5, 1025, Bad),
-        (5, u32::MAX, Bad),
-        (6, 1, range(BADTBSN, 1, 0, 0)),
-        (6, u32::MAX, range(BADTBSN, u32::MAX, 0, 0)),
-        (7, 1, Bad),
-        (7, 17, Bad),
-        (7, u32::MAX, Bad),
-        (8, 0, sequence(1, 0)),
-        (8, GRANT + 1, sequence(GRANT, GRANT + 1)),
-        (8, u32::MAX, sequence(GRANT, u32::MAX)),
-        (9, u32::MAX, Good),
-        (10, 0, range(BADOFF, end, 8, 0)),
-        (10, end - 1, range(BADPL, end - 1, 0, room)),
-        (10, room, missing()),
-        (10, room + 4, range(BADPL, room + 4, 0, room)),
-        (10, u32::MAX, range(BADPL, u32::MAX, 0, room)),
+    let limits: Limits<'_> = &[
+        ("optxrq_ddp", &[17]),
+        ("xmdmi_disp", &[4]),
+        ("xmdmi_length", &[TARGET, TARGET + 1, MOST]),
+        ("xmdl_offset", &[2, TARGET]),
+        ("xmdl_bsnum", &[1025]),
+        ("optxrq_rsd", &[17]),
+        ("optxrq_count", &[GRANT + 1]),
+        ("optxrq_pslen", &[room, room + 4]),
     ];
+    let said = |field: &str, value: u32| {
+        Some(match field {
+            "xmdmi_disp" if value == end - 4 => Garbage,
+            "xmdmi_disp" => range(BADOFF, value, 8, end),
+            "xmdmi_length" => match value {
+                0 => range(BADTBSN, 1, 0, 0),
+                1..LEN => Garbage,
+                LEN..=TARGET => missing(),
+                MOST.. => range(BADPL, value.saturating_add(end), 0, MOST),
+                _ => range(BADTBSN, 1, 2, 1024),
+            },
+            "xmdl_offset" if value == 4 => missing(),
+            "xmdl_offset" => range(BADOFF, value, 0, TARGET - 1),
+            "xmdl_bsnum[0]" => range(BADTBSN, value, 0, 0),
+            "optxrq_count" => match value {
+                0 => Report(BADSEQ, vec![1, 0]),
+                // Others follow.
+                1..=GRANT => return None,
+                _ => Report(BADSEQ, vec![GRANT, value]),
+            },
+            "optxrq_rsbuf" => Good,
+            "optxrq_pslen" if value == room => missing(),
+            // What is behind the arguments is not looked at.
+            "optxrq_pslen" if value == end + 4 => Good,
+            "optxrq_pslen" if value == 0 || value == end - 4 => range(BADOFF, end, 8, value),
+            "optxrq_pslen" => range(BADPL, value, 0, room),
+            _ => Bad,
+        })
+    };
     let good = answered();
-    rows.iter()
-        .map(|(at, value, said)| request.with(*at, *value, said, &good))
-        .collect()
-}
-
-fn offered(memory: Segment) -> [(&'static str, u32); 4] {
-    [
-        ("rdma_handle", memory.handle),
-        ("rdma_length", memory.length),
-        ("rdma_offset", (memory.offset >> 32) as u32),
-        ("rdma_offset", memory.offset as u32),
-    ]
+    let mut cases = vec![request.control(&good)];
+    cases.extend(request.varied(limits, &good, said));
+    cases
 }
 
 /// Returns the cases of a WRITE whose data the server reads (EXRW).
 fn fetched(file: &[u8]) -> Vec<Case> {
     let source = memory(0, LEN);
-    let item = [("xmdl_type", 1), ("xmdl_ex", 1)];
-    let request = write(file, &[&item[..], &offered(source)].concat());
+    let place = [&[1, 1][..], &words(source)].concat();
+    let request = write("WRITE with data to be read", file, &place);
     let data = content(4, LEN as usize);
     let serve = |segment| {
         let mut steps = vec![Serve(segment, data.clone())];
@@ -230,29 +269,18 @@ fn fetched(file: &[u8]) -> Vec<Case> {
         offset: source.offset + 4,
         ..source
     });
-    let rows = [
-        (3, 1, Good),
-        (3, 2, Bad),
-        (4, 0, Bad),
-        (4, 2, Bad),
-        (4, 513, Bad),
-        (4, u32::MAX, Bad),
-        (6, 0, Bad),
-        (6, LEN - 4, Bad),
-        (6, LEN + 4, Bad),
-        (6, u32::MAX, Bad),
-        (2, LEN - 4, Bad),
-        (2, u32::MAX, Bad),
-    ];
-    let rows = rows.iter();
-    let mut cases: Vec<Case> = rows
-        .map(|(at, value, said)| request.with(*at, *value, said, &good))
-        .collect();
-    cases.push(request.with(5, source.handle + 1, &Good, &other));
-    cases.push(request.with(8, source.offset as u32 + 4, &Good, &elsewhere));
-    let mut wraps = request.clone();
-    (wraps.fields[7].1, wraps.fields[8].1) = (u32::MAX, 0);
-    cases.push(wraps.with(8, u32::MAX - 4, &Bad, &[]));
+    let mut cases = vec![request.control(&good)];
+    let limits: Limits<'_> = &[("xmdl_ex", &[513])];
+    cases.extend(request.varied(limits, &good, |field, value| match field {
+        // The memory has the round-up, as that of a read chunk may (rtrext-00, 7.3).
+        "xmdmi_length" if value == LEN - 1 => Some(Good),
+        "xmdmi_length" | "xmdl_type" | "xmdl_ex" | "rdma_length" => Some(Bad),
+        _ => None,
+    }));
+    cases.push(request.with("rdma_handle", source.handle + 1, &Good, &other));
+    cases.push(request.with("rdma_offset", source.offset as u32 + 4, &Good, &elsewhere));
+    let wraps = request.set("rdma_offset.upper", u32::MAX);
+    cases.push(wraps.with("rdma_offset", u32::MAX - 4, &Bad, &[]));
     cases
 }
 
@@ -260,21 +288,12 @@ fn fetched(file: &[u8]) -> Vec<Case> {
 const HEADER: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 
 /// Returns a READ whose data may be placed as this direction says.
-fn read(file: &[u8], item: &[(&'static str, u32)]) -> Request {
+fn read(name: &'static str, file: &[u8], direction: &[u32]) -> Request {
     let payload = nfs(6, rpc::read_args(file, READ, LEN));
-    let mut fields = vec![
-        ("optxrq_ddp", 0),
-        ("optxrq_rsd", 1),
-        ("xmdrsdr_begin", 0),
-        ("xmdrsdr_end", payload.len() as u32),
-        ("xmdrsds_items", 1),
-        ("xmdrsdi_minlen", 0),
-    ];
-    fields.extend(item);
-    fields.extend([("optxrq_count", 1), ("optxrq_rsbuf", 0)]);
-    fields.push(("optxrq_pslen", payload.len() as u32));
+    let len = payload.len() as u32;
     Request {
-        fields,
+        name,
+        info: [&[0, 1, 0, len, 1, 0][..], direction, &[1, 0, len]].concat(),
         payload,
         data: Vec::new(),
     }
@@ -284,94 +303,60 @@ fn directions(file: &[u8]) -> Vec<Case> {
     // `LEN` bytes at the position of an item: in segment 0, or written.
     let placed = || transmitted(&[1, HEADER, LEN, 2, 0, 1, 0], HEADER);
     let sink = memory(0, LEN);
-    let words = [
-        sink.handle,
-        LEN,
-        (sink.offset >> 32) as u32,
-        sink.offset as u32,
-    ];
     let written = || {
-        let item = [&[1, HEADER, LEN, 1, 1][..], &words].concat();
+        let item = [&[1, HEADER, LEN, 1, 1][..], &words(sink)].concat();
         let mut steps = transmitted(&item, HEADER);
         steps.push(PlacedLength(sink.handle, sink.offset, LEN as usize));
         steps
     };
-    let rows = |request: &Request, good: &[Step], rows: &[(usize, u32, Said)]| {
-        let row = |(at, value, said): &(usize, u32, Said)| request.with(*at, *value, said, good);
-        rows.iter().map(row).collect::<Vec<Case>>()
-    };
-    let plain = read(file, &[("xmdrsdl_type", 2)]);
-    let mut cases = rows(
-        &plain,
-        &placed(),
-        &[
-            (6, 2, Good),
-            (1, 0, Bad),
-            (1, 2, Bad),
-            (1, 17, Bad),
-            (1, u32::MAX, Bad),
-            (2, plain.fields[3].1, Bad),
-            (2, u32::MAX, Bad),
-            (3, 0, Bad),
-            (3, u32::MAX, Good),
-            (4, 0, Bad),
-            (4, 2, Bad),
-            (4, 17, Bad),
-            (4, u32::MAX, Bad),
-            (5, LEN, Good),
-            (6, 0, Bad),
-            (6, 1, Bad),
-            (6, 3, Bad),
-            (6, 4, Bad),
-            (6, 5, Bad),
-            (6, 6, Bad),
-            (6, u32::MAX, Bad),
-            (8, u32::MAX, Good),
-        ],
-    );
+    let plain = read("READ with a direction", file, &[2]);
+    let end = plain.value("xmdrsdr_end");
+    let limits: Limits<'_> = &[
+        ("optxrq_rsd", &[17]),
+        ("xmdrsdr_begin", &[end]),
+        ("xmdrsds_items", &[17]),
+        ("xmdrsdi_minlen", &[LEN]),
+    ];
+    let mut cases = vec![plain.control(&placed())];
+    cases.extend(plain.varied(limits, &placed(), |field, value| match field {
+        "optxrq_rsd" | "xmdrsds_items" | "xmdrsdl_type" => Some(Bad),
+        "xmdrsdr_begin" if value >= end => Some(Bad),
+        "xmdrsdr_end" if value == 0 => Some(Bad),
+        "xmdrsdr_end" if value == u32::MAX => Some(Good),
+        "xmdrsdi_minlen" if value <= LEN => Some(Good),
+        "optxrq_rsbuf" => Some(Good),
+        _ => None,
+    }));
     // An item shorter than the minimum length of its direction stays in the payload: XMDTYPE_TOOSHORT.
     let short = transmitted(&[1, HEADER, LEN, 5], HEADER + LEN);
     for least in [LEN + 1, u32::MAX] {
-        cases.push(plain.with(5, least, &Good, &short));
+        cases.push(plain.with("xmdrsdi_minlen", least, &Good, &short));
     }
-    for (kind, label) in [(1, "xmdrsdl_ex"), (3, "xmdrsdl_chex")] {
-        let item = [("xmdrsdl_type", kind), (label, 1)];
-        let request = read(file, &[&item[..], &offered(sink)].concat());
-        let good = if kind == 1 { written() } else { placed() };
-        cases.extend(rows(
-            &request,
-            &good,
-            &[
-                (7, 1, Good),
-                (7, 0, Bad),
-                (7, 2, Bad),
-                (7, 513, Bad),
-                (7, u32::MAX, Bad),
-            ],
-        ));
-        let mut wraps = request.clone();
-        (wraps.fields[10].1, wraps.fields[9].1) = (u32::MAX, u32::MAX);
-        cases.push(wraps.with(11, u32::MAX - 1, &Bad, &[]));
-    }
-    let item = [
-        ("xmdrsdl_type", 4),
-        ("xmdrsdl_dsdov", LEN),
-        ("xmdrsdl_bsex", 1),
+    let kinds = [
+        (1, "READ with memory for its data", written()),
+        (3, "READ with a choice", placed()),
     ];
-    let request = read(file, &[&item[..], &offered(sink)].concat());
-    cases.extend(rows(
-        &request,
-        &placed(),
-        &[
-            (7, u32::MAX, Good),
-            (8, 0, Bad),
-            (8, 2, Bad),
-            (8, u32::MAX, Bad),
-        ],
-    ));
-    cases.push(request.with(7, LEN, &Good, &placed()));
-    cases.push(request.with(7, LEN - 1, &Good, &written()));
-    cases.push(request.with(7, 0, &Good, &written()));
+    for (kind, name, good) in kinds {
+        let request = read(name, file, &[&[kind, 1][..], &words(sink)].concat());
+        let limits: Limits<'_> = &[("xmdrsdl_ex", &[513])];
+        cases.push(request.control(&good));
+        cases.extend(request.varied(limits, &[], |field, _| {
+            (field == "xmdrsdl_ex").then_some(Bad)
+        }));
+        let wraps = request.set("rdma_offset.upper", u32::MAX);
+        let wraps = wraps.set("rdma_length", u32::MAX);
+        cases.push(wraps.with("rdma_offset", u32::MAX - 1, &Bad, &[]));
+    }
+    let direction = [&[4, LEN, 1][..], &words(sink)].concat();
+    let request = read("READ with a choice by size", file, &direction);
+    cases.extend(request.varied(&[], &[], |field, _| {
+        (field == "xmdrsdl_bsex").then_some(Bad)
+    }));
+    cases.push(request.control(&placed()));
+    cases.push(request.with("xmdrsdl_dsdov", u32::MAX, &Good, &placed()));
+    for over in [LEN - 1, 0] {
+        cases.push(request.with("xmdrsdl_dsdov", over, &Good, &written()));
+    }
     cases.extend(outcomes(file, &plain, sink));
     cases
 }
@@ -385,32 +370,22 @@ fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
     // GETATTR has no item, so the direction has no effect.
     let mut none = plain.clone();
     none.payload = nfs(1, crate::wire::Xdr::new().opaque(file).done());
-    let last = none.fields.len() - 1;
-    (none.fields[3].1, none.fields[last].1) = {
-        let len = none.payload.len() as u32;
-        (len, len)
-    };
+    let len = none.payload.len() as u32;
+    let none = none.set("xmdrsdr_end", len).set("optxrq_pslen", len);
     let mut steps = vec![Send(none.message())];
     steps.extend(answered());
     let mut cases = vec![all("a direction and no item", steps)];
     // Two directions, of which the second has memory that is not written to, and one item.
-    let mut two = plain.clone();
-    two.fields[4].1 = 2;
-    let second = [
-        ("xmdrsdi_minlen", 0),
-        ("xmdrsdl_type", 1),
-        ("xmdrsdl_ex", 1),
-    ];
-    let second = [&second[..], &offered(sink)].concat();
-    two.fields.splice(7..7, second);
+    let mut two = plain.set("xmdrsds_items", 2);
+    let second = [&[0, 1, 1][..], &words(sink)].concat();
+    two.info.splice(7..7, second);
     let mut steps = vec![Send(two.message())];
     steps.extend(transmitted(&[2, HEADER, LEN, 2, 0, 1, 0, 0, 0, 6], HEADER));
     steps.push(PlacedLength(sink.handle, sink.offset, 0));
     cases.push(all("xmdl_type: XMDTYPE_NOITEM", steps));
     // An item that must stay in the stream, in a reply that takes two transmissions.
-    let mut long = plain.clone();
+    let mut long = plain.set("xmdrsdi_minlen", u32::MAX).set("optxrq_rsbuf", 3);
     long.payload = nfs(6, rpc::read_args(file, 0, LONG));
-    (long.fields[5].1, long.fields[8].1) = (u32::MAX, 3);
     let extend = Request {
         payload: nfs(7, rpc::write_args(file, WRITTEN, LEN)),
         ..write_placed(file)
@@ -429,7 +404,7 @@ fn outcomes(file: &[u8], plain: &Request, sink: Segment) -> Vec<Case> {
 /// Returns the cases of requests whose form is invalid as a whole.
 fn forms(file: &[u8]) -> Vec<Case> {
     let request = write_placed(file);
-    let (whole, info) = (request.message(), values(&request.fields));
+    let (whole, info) = (request.message(), request.info.clone());
     let rest = whole[OPERATION + 4 * info.len()..].to_vec();
     let again = |info: &[u32]| v2::operation(XID, CALL, XMTREQ, info, &rest);
     let less = &info[..info.len() - 1];

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::cases::judged::judged_wg;
-use crate::cases::memory;
+use crate::cases::{memory, segment_words as words};
 use crate::client::Case;
 use crate::rig::content;
 use crate::wire::v1::Segment;
@@ -23,47 +23,17 @@ const WRITTEN: u64 = 1 << 20;
 /// The bytes of an RPC reply and READ results before the data.
 const RESULTS: u32 = 24 + 4 + 4 + 84 + 4 + 4 + 4;
 
-fn segment(at: Segment) -> [(&'static str, u32); 4] {
-    [
-        ("rdma_handle", at.handle),
-        ("rdma_length", at.length),
-        ("rdma_offset", (at.offset >> 32) as u32),
-        ("rdma_offset", at.offset as u32),
-    ]
-}
-
-fn words(at: Segment) -> [u32; 4] {
-    segment(at).map(|(_, value)| value)
-}
-
-/// Adds a payload, of which the first word is a part of the header.
-fn payload(fields: &mut Fields, call: &[u8]) -> Vec<u8> {
-    fields.push(("rdma_rpc_first_word", XID));
-    call[4..].to_vec()
-}
-
 /// Returns a WRITE whose data is in a read chunk.
 fn write(file: &[u8]) -> Right {
     let call = nfs(XID, 7, rpc::write_args(file, WRITTEN, LEN));
-    let (source, position) = (memory(0, LEN), call.len() as u32);
-    let mut fields = prefix(XID, CALL_INLINE);
-    fields.extend([
-        ("rdma_inv_handle", 0),
-        ("rdma_reads", 1),
-        ("rdma_position", position),
-    ]);
-    fields.extend(segment(source));
-    fields.extend([
-        ("rdma_next", 0),
-        ("rdma_provisional_writes", 0),
-        ("rdma_provisional_reply", 0),
-    ]);
-    let rest = payload(&mut fields, &call);
+    let source = memory(0, LEN);
+    let fields = [&[0, 1, call.len() as u32][..], &words(source), &[0, 0, 0]].concat();
+    let message = wg::message(XID, CALL_INLINE, &fields, &call);
     let good = vec![
         Serve(source, content(5, LEN as usize)),
         HearWords(wg::success(XID, &[0]), true),
     ];
-    Right::new(READS, fields, rest, good)
+    Right::new("WRITE with a read chunk", READS, message, good)
 }
 
 /// Returns the steps that expect the results of a READ with one write chunk, in which `len` bytes
@@ -85,45 +55,26 @@ fn returned(sink: Segment, len: u32) -> Vec<Step> {
 fn read(file: &[u8]) -> Right {
     let call = nfs(XID, 6, rpc::read_args(file, 0, LEN));
     let (sink, long) = (memory(1, LEN), memory(2, 8192));
-    let mut fields = prefix(XID, CALL_INLINE);
-    fields.extend([
-        ("rdma_inv_handle", 0),
-        ("rdma_reads", 0),
-        ("rdma_provisional_writes", 1),
-        ("rdma_target", 1),
-    ]);
-    fields.extend(segment(sink));
-    fields.extend([
-        ("rdma_next", 0),
-        ("rdma_provisional_reply", 1),
-        ("rdma_target", 1),
-    ]);
-    fields.extend(segment(long));
-    let rest = payload(&mut fields, &call);
-    Right::new(WRITES, fields, rest, returned(sink, LEN))
+    let writes = [&[1, 1][..], &words(sink), &[0]].concat();
+    let fields = [&[0, 0][..], &writes, &[1, 1], &words(long)].concat();
+    let message = wg::message(XID, CALL_INLINE, &fields, &call);
+    Right::new(
+        "READ with a write chunk",
+        WRITES,
+        message,
+        returned(sink, LEN),
+    )
 }
 
 /// Returns a NULL call in a call chunk, with a reply chunk that its reply does not need.
 fn external() -> Right {
     let call = rpc::null(XID).bytes();
     let (source, long) = (memory(0, call.len() as u32), memory(2, 8192));
-    let mut fields = prefix(XID, CALL_EXTERNAL);
-    fields.extend([
-        ("rdma_inv_handle", 0),
-        ("rdma_call", 1),
-        ("rdma_position", 0),
-    ]);
-    fields.extend(segment(source));
-    fields.extend([
-        ("rdma_next", 0),
-        ("rdma_reads", 0),
-        ("rdma_provisional_writes", 0),
-        ("rdma_provisional_reply", 1),
-        ("rdma_target", 1),
-    ]);
-    fields.extend(segment(long));
+    let chunk = [&[1, 0][..], &words(source), &[0]].concat();
+    let fields = [&[0][..], &chunk, &[0, 0, 1, 1], &words(long)].concat();
+    let message = wg::message(XID, CALL_EXTERNAL, &fields, &[]);
     let good = vec![Serve(source, call), HearWords(wg::success(XID, &[]), false)];
-    Right::new(EXTERNAL, fields, Vec::new(), good)
+    Right::new("a call in a call chunk", EXTERNAL, message, good)
 }
 
 pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
@@ -137,12 +88,15 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
 }
 
 fn read_chunks(file: &[u8]) -> Vec<Case> {
+    const HANDLE: &str = "rdma_reads[0].rdma_handle";
+    const LENGTH: &str = "rdma_reads[0].rdma_length";
+    const OFFSET: &str = "rdma_reads[0].rdma_offset";
     let right = write(file);
-    let mut cases = vec![right.control("WRITE with a read chunk")];
+    let mut cases = vec![right.control()];
     cases.extend(right.rows(&[
-        (4, 1, bad()),
-        (8, u32::MAX, Error(vec![ERR_SYSTEM])),
-        (8, (256 << 10) + 1, Error(vec![ERR_SYSTEM])),
+        ("rdma_inv_handle", 1, bad()),
+        (LENGTH, u32::MAX, Error(vec![ERR_SYSTEM])),
+        (LENGTH, (256 << 10) + 1, Error(vec![ERR_SYSTEM])),
     ]));
     // Another handle and another offset are as good as these.
     let elsewhere = |handle: u32, offset: u64| {
@@ -156,37 +110,46 @@ fn read_chunks(file: &[u8]) -> Vec<Case> {
         other
     };
     let at = memory(0, LEN);
-    cases.push(elsewhere(at.handle + 1, at.offset).with(7, at.handle + 1, &Good));
-    cases.push(elsewhere(at.handle, at.offset + 4).with(10, at.offset as u32 + 4, &Good));
+    for handle in [at.handle + 1, u32::MAX] {
+        cases.push(elsewhere(handle, at.offset).with(HANDLE, handle, &Good));
+    }
+    cases.push(elsewhere(at.handle, at.offset + 4).with(OFFSET, at.offset as u32 + 4, &Good));
     // A data item that is shorter or longer than the call says is the upper layer's to refuse.
-    cases.extend(right.cut("a call with a read chunk", &[16], &bad()));
+    cases.extend(right.cut(&[16], &bad()));
     cases
 }
 
 fn write_chunks(file: &[u8]) -> Vec<Case> {
+    const SEGMENTS: &str = "rdma_provisional_writes[0].rdma_target";
+    const REPLY: &str = "rdma_provisional_reply.rdma_target";
+    const REPLY_LENGTH: &str = "rdma_provisional_reply.rdma_length";
     let right = read(file);
-    let mut cases = vec![right.control("READ with a write chunk")];
+    let mut cases = vec![right.control()];
     cases.extend(right.rows(&[
         // The reply chunk then has the number of segments that is the XID.
-        (6, 0, Error(vec![ERR_SEGMENTS, 256])),
-        (7, 257, bad()),
-        (7, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
-        (14, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
-        (15, 0x5f00_0001, Good),
-        (16, 0, Good),
-        (16, u32::MAX, Good),
-        (18, 4, Good),
+        (
+            "rdma_provisional_writes[0]",
+            0,
+            Error(vec![ERR_SEGMENTS, 256]),
+        ),
+        (SEGMENTS, 257, bad()),
+        (SEGMENTS, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
+        (REPLY, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
+        ("rdma_provisional_reply.rdma_handle", 0x5f00_0001, Good),
+        (REPLY_LENGTH, 0, Good),
+        (REPLY_LENGTH, u32::MAX, Good),
+        ("rdma_provisional_reply.rdma_offset", 4, Good),
     ]));
     // Data that does not fit its chunk comes within the reply, which is continued (errata-07, 48).
     for length in [0, 1, LEN - 1] {
         let mut short = right.clone();
         let sink = memory(1, length);
         let unused = Segment { length: 0, ..sink };
-        short.fields[9].1 = length;
         let chunk = [&[1, 1][..], &words(unused), &[0]].concat();
         short.good = vec![HearParts(XID, chunk)];
         let name = format!("a write chunk of {length} bytes for {LEN}");
-        cases.push(short.instead(name, short.message(), &Good));
+        let message = right.set("rdma_provisional_writes[0].rdma_length", length);
+        cases.push(short.instead(name, message, &Good));
     }
     // The reply needs the reply chunk if there is no write chunk.
     let long = memory(2, 8192);
@@ -228,22 +191,35 @@ fn write_chunks(file: &[u8]) -> Vec<Case> {
 }
 
 fn external_calls() -> Vec<Case> {
+    const LENGTH: &str = "rdma_call[0].rdma_length";
     let right = external();
     let len = rpc::null(XID).bytes().len() as u32;
-    let mut cases = vec![right.control("a call in a call chunk")];
+    let mut cases = vec![right.control()];
     cases.extend(right.rows(&[
-        (0, XID, Good),
-        (4, 9, bad()),
-        (4, memory(0, 0).handle, Good),
-        (8, 0, bad()),
-        (8, u32::MAX, bad()),
-        (8, (256 << 10) + 1, bad()),
-        (8, (256 << 10) + 4, Error(vec![ERR_SYSTEM])),
-        (8, u32::MAX - 3, Error(vec![ERR_SYSTEM])),
-        (15, u32::MAX, Error(vec![ERR_SEGMENTS, 256])),
+        ("rdma_xid", XID, Good),
+        ("rdma_inv_handle", memory(0, 0).handle, Good),
+        (LENGTH, 0, bad()),
+        (LENGTH, u32::MAX, bad()),
+        (LENGTH, (256 << 10) + 1, bad()),
+        (LENGTH, (256 << 10) + 4, Error(vec![ERR_SYSTEM])),
+        (LENGTH, u32::MAX - 3, Error(vec![ERR_SYSTEM])),
+        (
+            "rdma_provisional_reply.rdma_target",
+            u32::MAX,
+            Error(vec![ERR_SEGMENTS, 256]),
+        ),
     ]));
-    cases.extend(right.cut("RDMA2_CALL_EXTERNAL", &[16], &bad()));
-    let whole = right.message();
+    cases.extend(right.varied(&[("rdma_inv_handle", &[9])], |field, value| {
+        let is_bad = match field {
+            "rdma_inv_handle" => true,
+            // FALSE is the end of a list, and TRUE another element, of which some are `conform`'s cases.
+            "rdma_reads[0]" | "rdma_provisional_writes[0]" | "rdma_provisional_reply" => value > 1,
+            _ => false,
+        };
+        is_bad.then(bad)
+    }));
+    cases.extend(right.cut(&[16], &bad()));
+    let whole = &right.message;
     let behind = |bytes: &[u8]| [&whole[..], bytes].concat();
     let source = memory(0, len);
     let list = |position: u32, at: Segment| [&[1, position][..], &words(at)].concat();
@@ -299,7 +275,7 @@ fn external_calls() -> Vec<Case> {
             "a call chunk with another call",
             "version-two-07, 7.2",
             on_wg(vec![
-                Send(right.message()),
+                Send(right.message.clone()),
                 Serve(source, rpc::null(XID + 1).bytes()),
                 HearWords(wg::answer(XID, &[ERR_BAD_XDR]), false),
             ]),
@@ -309,7 +285,7 @@ fn external_calls() -> Vec<Case> {
             "a call chunk with a reply",
             "version-two-07, 7.2",
             on_wg(vec![
-                Send(right.message()),
+                Send(right.message.clone()),
                 Serve(source, [rpc::accepted(XID, 0, &[]), vec![0; 16]].concat()),
                 HearWords(wg::answer(XID, &[ERR_BAD_XDR]), false),
             ]),
@@ -318,7 +294,7 @@ fn external_calls() -> Vec<Case> {
         script(
             "a call chunk that is not answered",
             EXTERNAL,
-            on_wg(vec![Send(right.message()), Turn, Abort]),
+            on_wg(vec![Send(right.message.clone()), Turn, Abort]),
             End::Left,
         ),
     ]);
@@ -436,17 +412,18 @@ fn many(file: &[u8]) -> Vec<Case> {
 /// Returns the cases of `rdma_inv_handle`.
 fn handles(file: &[u8]) -> Vec<Case> {
     const SECTION: &str = "version-two-07, 6.5";
+    const HANDLE: &str = "rdma_inv_handle";
     let (mut right, mut read) = (write(file), read(file));
     (right.section, read.section) = (SECTION, SECTION);
     let (source, sink, long) = (memory(0, LEN), memory(1, LEN), memory(2, 8192));
     let mut cases = vec![
-        right.with(4, source.handle, &Good),
-        right.with(4, source.handle + 1, &bad()),
-        right.with(4, sink.handle, &bad()),
-        right.with(4, u32::MAX, &bad()),
-        read.with(4, sink.handle, &Good),
-        read.with(4, long.handle, &Good),
-        read.with(4, source.handle, &bad()),
+        right.with(HANDLE, source.handle, &Good),
+        right.with(HANDLE, source.handle + 1, &bad()),
+        right.with(HANDLE, sink.handle, &bad()),
+        right.with(HANDLE, u32::MAX, &bad()),
+        read.with(HANDLE, sink.handle, &Good),
+        read.with(HANDLE, long.handle, &Good),
+        read.with(HANDLE, source.handle, &bad()),
     ];
     // The same handle is offered by two calls at once: each reply invalidates its own.
     let (one, two) = (nfs(XID, 0, vec![]), nfs(XID + 1, 0, vec![]));

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::cases::judged::judged_wg;
-use crate::cases::memory;
+use crate::cases::{memory, segment_words};
 use crate::client::Case;
 use crate::rig::content;
 use crate::wire::wg::{CALL_INLINE, CALL_MIDDLE, ERR_INVAL_CONT, ERR_SYSTEM, REPLY_MIDDLE};
@@ -32,10 +32,12 @@ fn success(xid: u32) -> Step {
 /// Returns a NULL call in three parts, of which the second is the one to change.
 fn second_of_three() -> Right {
     let call = rpc::null(XID).bytes();
-    let mut fields = prefix(XID, CALL_MIDDLE);
-    let word = u32::from_be_bytes([call[16], call[17], call[18], call[19]]);
-    fields.extend([("rdma_remaining", 12), ("rdma_rpc_first_word", word)]);
-    let mut right = Right::new(MIDDLE, fields, call[20..28].to_vec(), vec![success(XID)]);
+    let mut right = Right::new(
+        "the second part of a call",
+        MIDDLE,
+        middle(XID, 12, &call[16..28]),
+        vec![success(XID)],
+    );
     right.before = vec![middle(XID, 24, &call[..16])];
     right.after = vec![last(XID, &call[28..])];
     right
@@ -44,9 +46,9 @@ fn second_of_three() -> Right {
 /// Returns a NULL call in two parts, of which the first is the one to change.
 fn first_of_two() -> Right {
     let call = rpc::null(XID).bytes();
-    let mut fields = prefix(XID, CALL_MIDDLE);
-    fields.extend([("rdma_remaining", 24), ("rdma_rpc_first_word", XID)]);
-    let mut right = Right::new(MIDDLE, fields, call[4..16].to_vec(), vec![success(XID)]);
+    let message = middle(XID, 24, &call[..16]);
+    let good = vec![success(XID)];
+    let mut right = Right::new("the first part of a call", MIDDLE, message, good);
     right.after = vec![last(XID, &call[16..])];
     right
 }
@@ -54,14 +56,9 @@ fn first_of_two() -> Right {
 /// Returns a NULL call in two parts, of which the last is the one to change.
 fn last_of_two() -> Right {
     let call = rpc::null(XID).bytes();
-    let mut fields = prefix(XID, CALL_INLINE);
-    fields.extend([
-        ("rdma_inv_handle", 0),
-        ("rdma_reads", 0),
-        ("rdma_provisional_writes", 0),
-        ("rdma_provisional_reply", 0),
-    ]);
-    let mut right = Right::new(MIDDLE, fields, call[16..].to_vec(), vec![success(XID)]);
+    let message = last(XID, &call[16..]);
+    let good = vec![success(XID)];
+    let mut right = Right::new("the last part of a call", MIDDLE, message, good);
     right.before = vec![middle(XID, 24, &call[..16])];
     right
 }
@@ -71,15 +68,15 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
     let mut cases = judged_wg(rpcrdma_conform::cases::wg::continued, file);
     // What follows the first part is not what it promised: the last part is refused.
     cases.extend(first.rows(&[
-        (4, MOST - 16, Error(vec![ERR_INVAL_CONT])),
-        (4, MOST - 15, Error(vec![ERR_SYSTEM])),
-        (4, 0x7fff_ffff, Error(vec![ERR_SYSTEM])),
-        (4, u32::MAX, Error(vec![ERR_SYSTEM])),
+        ("rdma_remaining", MOST - 16, Error(vec![ERR_INVAL_CONT])),
+        ("rdma_remaining", MOST - 15, Error(vec![ERR_SYSTEM])),
+        ("rdma_remaining", 0x7fff_ffff, Error(vec![ERR_SYSTEM])),
+        ("rdma_remaining", u32::MAX, Error(vec![ERR_SYSTEM])),
     ]));
-    cases.extend(end.rows(&[(4, 1, bad())]));
-    cases.extend(end.cut("the last part of a call", &[16, 32, 35], &bad()));
+    cases.extend(end.rows(&[("rdma_inv_handle", 1, bad())]));
+    cases.extend(end.cut(&[16, 32, 35], &bad()));
     // The parts that follow one that cannot be used are discarded.
-    cases.extend(second.cut("the second part of a call", &[16], &bad()));
+    cases.extend(second.cut(&[16], &bad()));
     cases.extend(interrupted());
     cases.extend(endless());
     cases.extend(odd(file));
@@ -267,13 +264,7 @@ fn odd(file: &[u8]) -> Vec<Case> {
     let args = nfs(XID, 7, rpc::write_args(file, 1 << 20, LEN));
     let (source, end) = (memory(0, LEN), args.len() as u32);
     let chunk = |position: u32| {
-        let at = [
-            source.handle,
-            LEN,
-            (source.offset >> 32) as u32,
-            source.offset as u32,
-        ];
-        let fields = [&[0, 1, position][..], &at, &[0, 0, 0]].concat();
+        let fields = [&[0, 1, position][..], &segment_words(source), &[0, 0, 0]].concat();
         wg::message(XID, CALL_INLINE, &fields, &args[40..])
     };
     let first = middle(XID, end - 40, &args[..40]);

@@ -14,37 +14,36 @@ const ERRORS: &str = "version-two-07, 7";
 
 /// Returns RDMA2_CALL_INLINE with a NULL call.
 fn null() -> Right {
-    let mut fields = prefix(XID, CALL_INLINE);
-    fields.extend([
-        ("rdma_inv_handle", 0),
-        ("rdma_reads", 0),
-        ("rdma_provisional_writes", 0),
-        ("rdma_provisional_reply", 0),
-        ("rdma_rpc_first_word", XID),
-    ]);
-    let rest = rpc::null(XID).bytes()[4..].to_vec();
     let good = vec![HearWords(wg::success(XID, &[]), false)];
-    Right::new("version-two-07, 6.3.7", fields, rest, good)
+    let message = wg::call(XID, &rpc::null(XID).bytes());
+    Right::new("NULL", "version-two-07, 6.3.7", message, good)
 }
 
 pub(in crate::cases) fn cases() -> Vec<Case> {
     let right = null();
     let payload = rpc::null(XID).bytes();
     let mut cases = judged_wg(rpcrdma_conform::cases::wg::headers, &[0; 32]);
-    cases.extend([right.control("NULL"), right.control("NULL again")]);
+    let again = Right {
+        name: "NULL again",
+        ..null()
+    };
+    cases.extend([right.control(), again.control()]);
     cases.extend(right.rows(&[
-        (0, 0, bad()),
-        (1, 1, Error(vec![ERR_VERS_MISMATCH])),
-        (2, CREDIT + 7, Good),
-        (2, 0x7fff_ffff, Good),
-        (4, 1, bad()),
-        (4, u32::MAX, bad()),
+        ("rdma_xid", 0, bad()),
+        ("rdma_vers", 1, Error(vec![ERR_VERS_MISMATCH])),
+        ("rdma_credit", CREDIT + 7, Good),
+        ("rdma_credit", 0x7fff_ffff, Good),
+        ("rdma_inv_handle", 1, bad()),
+        ("rdma_inv_handle", u32::MAX, bad()),
         // The word behind it is the number of segments then.
-        (7, 1, Error(vec![wg::ERR_SEGMENTS, 256])),
+        (
+            "rdma_provisional_reply",
+            1,
+            Error(vec![wg::ERR_SEGMENTS, 256]),
+        ),
     ]));
     cases.extend(types(&right));
-    let short = [16, 17, 33, 35, 36, 39];
-    cases.extend(right.cut("RDMA2_CALL_INLINE", &short, &bad()));
+    cases.extend(right.cut(&[16, 17, 33, 35, 36, 39], &bad()));
     cases.extend([
         right.instead(
             "a reply that says it is a call",
@@ -73,10 +72,10 @@ fn types(right: &Right) -> Vec<Case> {
     let mut rows = Vec::new();
     // Experimental numbers that no extension has.
     for htype in [0xffff_ff00, 0xffff_ff05] {
-        rows.push((3, htype, unknown.clone()));
+        rows.push(("rdma_htype", htype, unknown.clone()));
     }
     // RDMA2_GRANT is the prefix alone.
-    rows.push((3, GRANT, bad()));
+    rows.push(("rdma_htype", GRANT, bad()));
     let mut cases = right.rows(&rows);
     cases.push(refused(
         "rdma_htype 4294967045 without more",
@@ -92,7 +91,7 @@ fn types(right: &Right) -> Vec<Case> {
             vec![
                 Send(wg::message(XID, 99, &[], &[])),
                 HearWords(wg::answer(XID, &[ERR_INVAL_HTYPE]), false),
-                Send(right.message()),
+                Send(right.message.clone()),
                 HearWords(wg::success(XID, &[]), false),
             ],
         )]),

@@ -13,7 +13,10 @@ pub(super) mod reverse;
 mod scripts;
 pub(super) mod server_properties;
 
+use rpcrdma_conform::fields::Word;
+
 use super::on;
+use super::vary::{self, Limits, called, changes, words_wg};
 use crate::End::{self, Lives};
 use crate::client::{self, Step, Step::*};
 use crate::wire::rpc;
@@ -26,22 +29,8 @@ pub(super) const RECEIVES: usize = 3 << 20;
 /// The minimum length of a message, in bytes: shorter ones are discarded (errata-07, 11).
 const PREFIX: usize = wg::PREFIX;
 
-/// Words with the names of their fields in the XDR of the specification.
-pub(super) type Fields = Vec<(&'static str, u32)>;
-
-fn values(fields: &[(&'static str, u32)]) -> Vec<u32> {
-    fields.iter().map(|(_, value)| *value).collect()
-}
-
-/// Returns the named words of a prefix.
-fn prefix(xid: u32, htype: u32) -> Fields {
-    vec![
-        ("rdma_xid", xid),
-        ("rdma_vers", VERSION),
-        ("rdma_credit", CREDIT),
-        ("rdma_htype", htype),
-    ]
-}
+/// The words of the prefix, which each header begins with.
+const PREFIX_WORDS: usize = PREFIX / 4;
 
 /// Returns a script that establishes a connection, exchanges the properties of the base protocol,
 /// and continues with `steps`.
@@ -104,27 +93,33 @@ fn discarded(name: impl Into<String>, section: &'static str, message: Vec<u8>) -
 enum Said {
     /// RDMA2_ERROR with these words.
     Error(Vec<u32>),
+    /// A reply with this `accept_stat`, which is not SUCCESS: what is left is the upper layer's to refuse.
+    Accepted(u32),
     /// The answer that the correct message gets.
     Good,
 }
 
-use self::Said::{Error, Good};
+use self::Said::{Accepted, Error, Good};
+
+/// `accept_stat` GARBAGE_ARGS (RFC 5531, section 9).
+const GARBAGE_ARGS: u32 = 4;
 
 /// Returns RDMA2_ERR_BAD_XDR.
 fn bad() -> Said {
     Error(vec![wg::ERR_BAD_XDR])
 }
 
-/// A correct message, with its named words, and the messages around it.
+/// A correct message, and the messages around it.
 #[derive(Clone, Debug)]
 struct Right {
+    /// The message, in words.
+    name: &'static str,
     section: &'static str,
     /// The properties that the hostile end tells.
     properties: Vec<u32>,
     /// Messages that are sent before it.
     before: Vec<Vec<u8>>,
-    fields: Fields,
-    rest: Vec<u8>,
+    message: Vec<u8>,
     /// Messages that are sent after it. They are discarded if it is refused.
     after: Vec<Vec<u8>>,
     good: Vec<Step>,
@@ -132,29 +127,42 @@ struct Right {
 
 impl Right {
     /// Creates a correct message, which has these consequences.
-    fn new(section: &'static str, fields: Fields, rest: Vec<u8>, good: Vec<Step>) -> Self {
+    fn new(name: &'static str, section: &'static str, message: Vec<u8>, good: Vec<Step>) -> Self {
         Self {
+            name,
             section,
             properties: wg::plain_properties(),
             before: Vec::new(),
-            fields,
-            rest,
+            message,
             after: Vec::new(),
             good,
         }
     }
 
-    fn message(&self) -> Vec<u8> {
-        let words = crate::wire::v2::bytes(&values(&self.fields));
-        [&words[..], &self.rest].concat()
+    /// Returns the words of its header, with the names of the `.x` files.
+    fn words(&self) -> Vec<Word<'static>> {
+        words_wg(&self.message)
+    }
+
+    /// Returns the length of its header, bytes.
+    fn header(&self) -> usize {
+        self.words().last().map_or(0, |word| word.at + 4)
+    }
+
+    /// Returns the value of a field.
+    fn value(&self, field: &str) -> u32 {
+        called(&self.words(), field).value
+    }
+
+    /// Returns the message with another value in a field.
+    fn set(&self, field: &str, value: u32) -> Vec<u8> {
+        vary::with(&self.message, called(&self.words(), field), value)
     }
 
     /// Returns the case of the correct message.
-    fn control(&self, name: &str) -> client::Case {
-        let mut steps = self.sent(self.message());
-        steps.extend(self.good.iter().cloned());
-        let steps = introduced(&self.properties, steps);
-        script(format!("control: {name}"), self.section, steps, Lives)
+    fn control(&self) -> client::Case {
+        let name = format!("control: {}", self.name);
+        self.instead(name, self.message.clone(), &Good)
     }
 
     fn sent(&self, message: Vec<u8>) -> Vec<Step> {
@@ -176,31 +184,66 @@ impl Right {
                 let words = [&[xid, version, 0, wg::ERROR], &error[..]].concat();
                 steps.push(HearWords(words, false));
             }
+            Accepted(status) => {
+                let reply = [&wg::success(xid, &[])[..10], &[*status]].concat();
+                steps.push(HearWords(reply, false));
+            }
             Good => steps.extend(self.good.iter().cloned()),
         }
         let steps = introduced(&self.properties, steps);
         script(name, self.section, steps, Lives)
     }
 
-    /// Returns a case in which one field has another value.
-    fn with(&self, at: usize, value: u32, said: &Said) -> client::Case {
-        let mut changed = self.clone();
-        changed.fields[at].1 = value;
-        let name = format!("{} ({at}) is {value}", self.fields[at].0);
-        self.instead(name, changed.message(), said)
+    /// Returns a case in which a word has another value.
+    fn changed(&self, word: &Word<'_>, value: u32, said: &Said) -> client::Case {
+        let name = format!("{}: {} is {value}", self.name, word.place);
+        self.instead(name, vary::with(&self.message, word, value), said)
     }
 
-    fn rows(&self, rows: &[(usize, u32, Said)]) -> Vec<client::Case> {
-        let row = |(at, value, said): &(usize, u32, Said)| self.with(*at, *value, said);
+    /// Returns a case in which one field has another value.
+    fn with(&self, field: &str, value: u32, said: &Said) -> client::Case {
+        self.changed(called(&self.words(), field), value, said)
+    }
+
+    fn rows(&self, rows: &[(&str, u32, Said)]) -> Vec<client::Case> {
+        let row = |(field, value, said): &(&str, u32, Said)| self.with(field, *value, said);
         rows.iter().map(row).collect()
     }
 
+    /// Returns the cases in which one field behind the prefix has each value that is tried in its place. `said` tells what
+    /// comes of it, by the field's name without what is around it; if nothing, other cases have the field.
+    fn varied(
+        &self,
+        limits: Limits<'_>,
+        said: impl Fn(&str, u32) -> Option<Said>,
+    ) -> Vec<client::Case> {
+        let words = self.words().split_off(PREFIX_WORDS);
+        let case = |(word, value): (&Word<'_>, u32)| {
+            let said = said(word.field(), value)?;
+            Some(self.changed(word, value, &said))
+        };
+        let all = changes(&words, limits).into_iter();
+        all.filter_map(case).collect()
+    }
+
+    /// Returns the cases in which the message ends before each field behind the prefix, and within it.
+    fn broken_off(&self, said: &Said) -> Vec<client::Case> {
+        let words = self.words().split_off(PREFIX_WORDS);
+        let both = words.iter().flat_map(|word| {
+            let end = |end: usize, at: &str| {
+                let name = format!("{} ends {at} {}", self.name, word.place);
+                self.instead(name, self.message[..end].to_vec(), said)
+            };
+            [end(word.at, "before"), end(word.at + 2, "within")]
+        });
+        both.collect()
+    }
+
     /// Returns the cases in which the message ends too early, after each of these numbers of bytes.
-    fn cut(&self, what: &str, ends: &[usize], said: &Said) -> Vec<client::Case> {
-        let whole = self.message();
+    fn cut(&self, ends: &[usize], said: &Said) -> Vec<client::Case> {
         let case = |&end: &usize| {
-            let name = format!("{what}, {end} bytes of it");
-            self.instead(name, whole[..end].to_vec(), said)
+            let name = format!("{}, {end} bytes of it", self.name);
+            self.instead(name, self.message[..end].to_vec(), said)
         };
         ends.iter().map(case).collect()
     }

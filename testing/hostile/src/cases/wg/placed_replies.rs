@@ -1,10 +1,10 @@
 //! Replies of a hostile server with placed data (version-two-07, appendix B).
 
-use rpcrdma_conform::client::changes::{Field, Placed, placed_reply, placed_sequence};
+use rpcrdma_conform::client::changes::placed;
 
 use super::XID;
 use super::scripts::*;
-use crate::server::{Ask, Call, Case, LEN, Outcome, Parts as Form, Step::*};
+use crate::server::{Ask, Case, Outcome, Parts as Form, Step::*};
 use crate::wire::rpc;
 use crate::wire::v2::TARGET;
 use crate::wire::wg::{
@@ -14,8 +14,6 @@ use crate::wire::wg::{
 const PLACED: &str = "version-two-07, B.2";
 /// The bytes of a READ that takes four targets.
 const LONG: u32 = 200_000;
-/// The bytes of READ results before the data.
-const RESULTS: u32 = 44;
 
 /// Returns the cases of replies with placed data.
 pub(in crate::cases) fn cases() -> Vec<Case> {
@@ -45,7 +43,7 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
     // The client can send no other call until it is told more.
     let no_credit = with(
         Ask::Read,
-        "rdma_credit (2) of part 0 is 0",
+        "rdma_credit of part 0 is 0",
         vec![
             Hear,
             Part(Form::Placed, vec![(0, 2, 0)]),
@@ -53,55 +51,28 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         ],
     );
     cases.push(no_credit.ending(Outcome::Refused));
-    let rows = |ask, all: &[(usize, usize, &str, u32, Comes)]| -> Vec<Case> {
-        let cases = rows(ask, Form::Placed, PLACED, all).into_iter();
-        cases.map(|case| case.saying(placing())).collect()
-    };
-    // Those that `conform` judges clients by.
-    let fields = |ask, fields: Vec<Field>| -> Vec<Case> {
-        let values = |field: Field| {
-            let all = field.values.into_iter();
-            all.map(move |value| (field.part, field.word, field.name, value, Fails))
-        };
-        let all: Vec<_> = fields.into_iter().flat_map(values).collect();
-        rows(ask, &all)
-    };
-    let right = Placed {
-        position: RESULTS,
-        length: LEN,
-        target: TARGET as u32,
-        segment: 0,
-        messages: 1,
-        remaining: 0,
-        last: RESULTS,
-    };
-    cases.extend(fields(Ask::Read, placed_reply(&right)));
-    let long = Placed {
-        length: LONG,
-        messages: LONG.div_ceil(TARGET as u32),
-        last: 0,
-        ..right
-    };
-    cases.extend(fields(Ask::LongRead(LONG), placed_sequence(&long)));
-    cases.extend(rows(
-        Ask::Read,
-        &[
-            (0, 0, "rdma_xid", XID, Nothing),
-            (0, 1, "rdma_vers", 3, Nothing),
-            (0, 3, "rdma_htype", 0xffff_ff05, Error(ERR_INVAL_HTYPE)),
-            (0, 11, "xid", XID, Fails),
-            (0, 12, "msg_type", 0, Fails),
-        ],
-    ));
-    cases.extend(rows(
-        Ask::LongRead(LONG),
-        &[
-            (1, 4, "rdma_messages", 1, Fails),
-            (1, 4, "rdma_messages", 3, Fails),
-            (1, 5, "rdma_remaining", 4, Fails),
-            (1, 6, "rdma_payload_length", 4, Fails),
-        ],
-    ));
+    // The prefix, and the RPC message behind the header.
+    let words = [
+        (0, 0, "rdma_xid", XID, Nothing),
+        (0, 1, "rdma_vers", 3, Nothing),
+        (0, 3, "rdma_htype", 0xffff_ff05, Error(ERR_INVAL_HTYPE)),
+        (0, 11, "xid", XID, Fails),
+        (0, 12, "msg_type", 0, Fails),
+    ];
+    let mut fields = rows(Ask::Read, Form::Placed, PLACED, &words);
+    // Those that `conform` judges clients by. What is whole is for the upper layer, for which its status suffices.
+    for ask in [Ask::Read, Ask::LongRead(LONG)] {
+        let parts = replied(ask, Form::Placed);
+        let all = placed(&parts, TARGET as u32).expect("a correct reply");
+        fields.extend(all.iter().map(|wrong| {
+            let (part, word, value) = (wrong.part, &wrong.word, wrong.value);
+            let name = format!("{} of part {part} ({ask:?}) is {value}", word.place);
+            let change = (part, word.at / 4, value);
+            let comes = if wrong.is_whole { Taken } else { Fails };
+            changed(ask, Form::Placed, PLACED, name, change, comes)
+        }));
+    }
+    cases.extend(fields.into_iter().map(|case| case.saying(placing())));
     let read =
         |name: &str, ask, change| fails(ask, Form::Placed, name, PLACED, change).saying(placing());
     cases.extend([
@@ -188,19 +159,14 @@ pub(in crate::cases) fn cases() -> Vec<Case> {
         let script = vec![Hear, Say(message), Say(last), HearNothing];
         cases.push(with(Ask::Null, &name, script));
     }
-    let refused: fn(&Call) -> Vec<u8> = |call| wg::error(call.header.xid, &[ERR_INVAL_HTYPE]);
-    let bad: fn(&Call) -> Vec<u8> = |call| wg::error(call.header.xid, &[ERR_BAD_XDR]);
-    for (name, answer) in [
-        ("RDMA2_ERR_INVAL_HTYPE", refused),
-        ("RDMA2_ERR_BAD_XDR", bad),
+    for (name, code) in [
+        ("RDMA2_ERR_INVAL_HTYPE", ERR_INVAL_HTYPE),
+        ("RDMA2_ERR_BAD_XDR", ERR_BAD_XDR),
     ] {
         // The client sends the call in another way (errata-07, 56).
         let name = format!("{name} to placed data");
-        cases.push(with(
-            Ask::Write,
-            &name,
-            vec![Hear, Send(answer), Hear, Settled],
-        ));
+        let script = vec![Hear, Refuse(vec![code]), Hear, Settled];
+        cases.push(with(Ask::Write, &name, script));
     }
     cases
 }

@@ -2,7 +2,7 @@
 //! field of each header type changed, items that lie nowhere or twice, and parts that do not fit.
 
 use super::*;
-use crate::cases::memory;
+use crate::cases::{memory, segment_words};
 use crate::client::Case;
 use crate::rig::content;
 use crate::wire::v2::{HEAD, TARGET};
@@ -28,38 +28,15 @@ fn placed(mut message: Vec<u8>, data: &[u8]) -> Vec<u8> {
     message
 }
 
-fn item(position: u32) -> Fields {
-    vec![
-        ("rdma_position", position),
-        ("rdma_length", LEN),
-        ("rdma_segment", 0),
-        ("rdma_offset", 0),
-    ]
-}
-
-fn lists() -> Fields {
-    vec![
-        ("rdma_inv_handle", 0),
-        ("rdma_reads", 0),
-        ("rdma_provisional_writes", 0),
-        ("rdma_provisional_reply", 0),
-    ]
-}
-
 /// Returns a WRITE whose data is placed, with the data.
 fn write(file: &[u8]) -> (Right, Vec<u8>) {
     let call = nfs(XID, 7, rpc::write_args(file, WRITTEN, LEN));
     let len = call.len() as u32;
-    let mut fields = prefix(XID, CALL_PLACED);
-    fields.extend(lists());
-    fields.push(("rdma_placed", 1));
-    fields.extend(item(len));
-    fields.push(("rdma_payload_length", len));
     let data = content(8, LEN as usize);
-    let head = 4 * fields.len();
-    let rest = placed([vec![0; head], call].concat(), &data)[head..].to_vec();
+    let fields = [0, 0, 0, 0, 1, len, LEN, 0, 0, len];
+    let message = placed(wg::message(XID, CALL_PLACED, &fields, &call), &data);
     let good = vec![HearWords(wg::success(XID, &[0]), true)];
-    let mut right = Right::new(CALLS, fields, rest, good);
+    let mut right = Right::new("WRITE with placed data", CALLS, message, good);
     right.properties = placing();
     (right, data)
 }
@@ -78,30 +55,26 @@ fn in_two_parts(file: &[u8]) -> (Right, Right) {
     let cut = 40;
     let len = call.len() as u32;
     let good = vec![HearWords(wg::success(XID, &[0]), true)];
-    let mut fields = prefix(XID, CALL_PLACED_MIDDLE);
-    fields.extend([
-        ("rdma_messages", 1),
-        ("rdma_remaining", len - cut),
-        ("rdma_payload_length", cut),
-    ]);
-    let head = 4 * fields.len();
-    let rest = [&vec![0; head][..], &call[..cut as usize]].concat();
-    let rest = placed(rest, &data[..TARGET])[head..].to_vec();
-    let mut first = Right::new(PARTS, fields, rest, good.clone());
-    let mut fields = prefix(XID, CALL_PLACED);
-    fields.extend(lists());
-    fields.push(("rdma_placed", 1));
-    let mut place = item(len);
-    place[1].1 = length;
-    fields.extend(place);
-    fields.push(("rdma_payload_length", len - cut));
-    let head = 4 * fields.len();
-    let rest = [&vec![0; head][..], &call[cut as usize..]].concat();
-    let rest = placed(rest, &data[TARGET..])[head..].to_vec();
-    let mut last = Right::new(PARTS, fields, rest, good);
+    let (begun, rest) = call.split_at(cut as usize);
+    let fields = [1, len - cut, cut];
+    let message = wg::message(XID, CALL_PLACED_MIDDLE, &fields, begun);
+    let message = placed(message, &data[..TARGET]);
+    let name = "the first part of WRITE with placed data";
+    let mut first = Right::new(name, PARTS, message, good.clone());
+    let fields = [0, 0, 0, 0, 1, len, length, 0, 0, len - cut];
+    let message = placed(
+        wg::message(XID, CALL_PLACED, &fields, rest),
+        &data[TARGET..],
+    );
+    let mut last = Right::new(
+        "the last part of WRITE with placed data",
+        PARTS,
+        message,
+        good,
+    );
     (first.properties, last.properties) = (placing(), placing());
-    first.after = vec![last.message()];
-    last.before = vec![first.message()];
+    first.after = vec![last.message.clone()];
+    last.before = vec![first.message.clone()];
     (first, last)
 }
 
@@ -115,46 +88,33 @@ pub(in crate::cases) fn cases(file: &[u8]) -> Vec<Case> {
 
 fn items(file: &[u8]) -> Vec<Case> {
     let (right, data) = write(file);
-    let len = right.fields[13].1;
-    let room = (HEAD - 4 * right.fields.len()) as u32 + LEN;
-    let mut cases = vec![right.control("WRITE with placed data")];
+    let (len, header) = (right.value("rdma_payload_length"), right.header());
+    let room = (HEAD - header) as u32 + LEN;
+    let (target, length) = (TARGET as u32, "rdma_placed[0].rdma_length");
+    let mut cases = vec![right.control()];
     cases.extend(right.rows(&[
-        (0, XID + 1, bad()),
-        (1, 3, Error(wg::unsupported())),
-        (4, 1, bad()),
-        (5, 2, bad()),
-        (6, 2, bad()),
-        (7, 2, bad()),
-        (8, 0, bad()),
-        (8, 2, bad()),
-        (8, 17, bad()),
-        (8, u32::MAX, bad()),
-        (9, 0, bad()),
-        (9, 4, bad()),
-        (9, len - 2, bad()),
-        (9, len + 4, bad()),
-        (9, 0xffff_fffc, bad()),
-        (9, u32::MAX, bad()),
-        (10, 0, bad()),
-        (10, LEN + 1, bad()),
-        (10, TARGET as u32, bad()),
-        (10, TARGET as u32 + 1, bad()),
-        (10, MOST, Error(vec![ERR_SYSTEM])),
-        (10, u32::MAX, Error(vec![ERR_SYSTEM])),
-        (11, 1, bad()),
-        (11, 7, bad()),
-        (11, u32::MAX, bad()),
-        (12, 1, bad()),
-        (12, 4, bad()),
-        (12, TARGET as u32, bad()),
-        (12, u32::MAX, bad()),
-        (13, 0, bad()),
-        (13, len - 4, bad()),
-        (13, len - 1, bad()),
-        (13, room + 4, bad()),
-        (13, 0x7fff_fffc, bad()),
-        (13, u32::MAX, bad()),
+        ("rdma_xid", XID + 1, bad()),
+        ("rdma_vers", 3, Error(wg::unsupported())),
     ]));
+    let limits: Limits<'_> = &[
+        ("rdma_placed", &[17]),
+        ("rdma_position", &[4, len - 2, u32::MAX - 3]),
+        (length, &[target, target + 1, MOST]),
+        ("rdma_segment", &[7]),
+        ("rdma_placed[0].rdma_offset", &[target]),
+        ("rdma_payload_length", &[room + 4, 0x7fff_fffc]),
+    ];
+    cases.extend(right.varied(limits, |field, value| {
+        Some(match field {
+            "rdma_length" if value >= MOST => Error(vec![ERR_SYSTEM]),
+            // The items are whole, and the arguments are not.
+            "rdma_length" if (1..LEN).contains(&value) => Accepted(GARBAGE_ARGS),
+            "rdma_position" if value == len - 4 => Accepted(GARBAGE_ARGS),
+            // What is behind the arguments is not looked at.
+            "rdma_payload_length" if value == len + 4 => Good,
+            _ => bad(),
+        })
+    }));
     // The server may send nothing until it is told more.
     let mut waits = right.clone();
     waits.good = [
@@ -162,13 +122,11 @@ fn items(file: &[u8]) -> Vec<Case> {
         right.good.clone(),
     ]
     .concat();
-    let no_credit = wg::with_credit(right.message(), 0);
-    cases.push(waits.instead("rdma_credit (2) is 0", no_credit, &Good));
-    let whole = right.message();
-    let header: Vec<usize> = (PREFIX..4 * right.fields.len()).step_by(4).collect();
-    cases.extend(right.cut("RDMA2_CALL_PLACED", &header, &bad()));
-    let ends = [4 * right.fields.len() + 8, HEAD, HEAD + 4, whole.len() - 1];
-    cases.extend(right.cut("a call with placed data", &ends, &bad()));
+    let no_credit = right.set("rdma_credit", 0);
+    cases.push(waits.instead("rdma_credit is 0", no_credit, &Good));
+    cases.extend(right.broken_off(&bad()));
+    let ends = [header + 8, HEAD, HEAD + 4, right.message.len() - 1];
+    cases.extend(right.cut(&ends, &bad()));
     // Two items of one call that lie over each other, or over the payload.
     let two = |first: [u32; 4], second: [u32; 4]| {
         let call = nfs(XID, 7, rpc::write_args(file, WRITTEN, LEN));
@@ -209,11 +167,8 @@ fn items(file: &[u8]) -> Vec<Case> {
         two([len, half, 0, 0], [len + half + 4, half, 0, half])
     });
     // The payload reaches into the target.
-    let mut long = right.clone();
-    long.rest
-        .resize(HEAD + LEN as usize - 4 * long.fields.len(), 0);
-    long.fields[13].1 = room & !3;
-    cases.push(long.instead("an item that lies over the payload", long.message(), &bad()));
+    let over = right.set("rdma_payload_length", room & !3);
+    cases.push(right.instead("an item that lies over the payload", over, &bad()));
     // 16 items of four bytes are taken, and 17 are not. The upper layer refuses the call.
     let many = |count: u32| {
         let call = nfs(XID, 0, vec![]);
@@ -243,12 +198,7 @@ fn chunks(file: &[u8]) -> Vec<Case> {
         placed(wg::message(XID, CALL_PLACED, &fields, &call), &data)
     };
     let at = memory(0, 4096);
-    let segment = [
-        at.handle,
-        at.length,
-        (at.offset >> 32) as u32,
-        at.offset as u32,
-    ];
+    let segment = segment_words(at);
     let read = |position| [&[1, position][..], &segment, &[0, 0, 0]].concat();
     let written = [&[0, 1, 1][..], &segment, &[0, 0]].concat();
     let replied = [&[0, 0, 1, 1][..], &segment].concat();
@@ -304,49 +254,49 @@ fn parts(file: &[u8]) -> Vec<Case> {
     let invalid = || Error(vec![ERR_INVAL_CONT]);
     let system = || Error(vec![ERR_SYSTEM]);
     let (first, last) = in_two_parts(file);
-    let (cut, left) = (first.fields[6].1, first.fields[5].1);
-    let mut cases = vec![
-        first.control("WRITE with data placed in two parts"),
-        last.control("WRITE with data placed in two parts, to its end"),
+    let cut = first.value("rdma_payload_length");
+    let target = TARGET as u32;
+    let mut cases = vec![first.control(), last.control()];
+    let limits: Limits<'_> = &[
+        ("rdma_messages", &[127, 128]),
+        ("rdma_remaining", &[MOST]),
+        ("rdma_payload_length", &[HEAD as u32 + target]),
     ];
-    cases.extend(first.rows(&[
-        (4, 0, invalid()),
-        (4, 2, invalid()),
-        (4, 127, invalid()),
-        (4, 128, system()),
-        (4, u32::MAX, system()),
-        (5, 0, invalid()),
-        (5, left - 4, invalid()),
-        (5, left + 4, invalid()),
-        (5, MOST, system()),
-        (5, u32::MAX, system()),
-        (6, 0, bad()),
-        (6, cut - 4, bad()),
-        (6, cut - 1, bad()),
-        (6, (HEAD + TARGET) as u32, bad()),
-        (6, u32::MAX, system()),
-    ]));
-    cases.extend(last.rows(&[
-        (9, u32::MAX, bad()),
-        (10, TARGET as u32 + LEN + 1, bad()),
-        (10, 2 * TARGET as u32, bad()),
-        (10, 2 * TARGET as u32 + 1, bad()),
-        (11, 1, bad()),
-        (11, 2, bad()),
-        (12, TARGET as u32, bad()),
-        (13, 0, invalid()),
-        (13, left - 4, invalid()),
-        (13, left + 4, invalid()),
-        (13, u32::MAX, invalid()),
-    ]));
+    cases.extend(first.varied(limits, |field, value| {
+        Some(match field {
+            "rdma_messages" if value > 127 => system(),
+            "rdma_remaining" if value >= MOST => system(),
+            "rdma_payload_length" if value == u32::MAX => system(),
+            // Four bytes more are in the middle of the arguments.
+            "rdma_payload_length" if value == cut + 4 => Accepted(GARBAGE_ARGS),
+            "rdma_payload_length" => bad(),
+            _ => invalid(),
+        })
+    }));
+    let limits: Limits<'_> = &[
+        ("rdma_placed[0].rdma_length", &[2 * target, 2 * target + 1]),
+        ("rdma_segment", &[2]),
+        ("rdma_placed[0].rdma_offset", &[target]),
+    ];
+    let (position, length) = (last.value("rdma_position"), target + LEN);
+    cases.extend(last.varied(limits, |field, value| {
+        Some(match field {
+            // With another number of items, another word is the length of the payload.
+            "rdma_payload_length" => invalid(),
+            "rdma_placed" if value == 0 || value == 2 => invalid(),
+            "rdma_length" if value == u32::MAX => system(),
+            "rdma_length" if (1..length).contains(&value) => Accepted(GARBAGE_ARGS),
+            "rdma_position" if value == position - 4 => Accepted(GARBAGE_ARGS),
+            _ => bad(),
+        })
+    }));
     let one = |messages: u32, remaining: u32, payload: u32| {
         let fields = [messages, remaining, payload];
         wg::message(XID, CALL_PLACED_MIDDLE, &fields, &rpc::null(XID).bytes())
     };
-    let header: Vec<usize> = (PREFIX..28).step_by(4).collect();
     let mut alone = first.clone();
     alone.after.clear();
-    cases.extend(alone.cut("RDMA2_CALL_PLACED_MIDDLE", &header, &bad()));
+    cases.extend(alone.broken_off(&bad()));
     let end =
         |payload: u32, rest: &[u8]| wg::message(XID, CALL_PLACED, &[0, 0, 0, 0, 0, payload], rest);
     let (null, other) = (rpc::null(XID).bytes(), XID + 1);

@@ -244,7 +244,7 @@ fn placement(file: &[u8]) -> Vec<Case> {
         words
     };
     let (head, page) = (1024, 4096);
-    let rows: [(&str, &[u32]); 13] = [
+    let rows: [(&str, &[u32]); 14] = [
         ("of the product", &[2, 1, head, 1, 0, 1, 65_536, page, 1]),
         ("of nothing", &[]),
         ("of no groups", &[0]),
@@ -273,6 +273,10 @@ fn placement(file: &[u8]) -> Vec<Case> {
         (
             "with an alignment of 3",
             &[2, 1, head, 1, 0, 1, 65_536, 3, 1],
+        ),
+        (
+            "with an alignment of 4294967295",
+            &[2, 1, head, 1, 0, 1, 65_536, u32::MAX, 1],
         ),
         (
             "with unknown flags",

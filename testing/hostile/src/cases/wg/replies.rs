@@ -3,8 +3,9 @@
 //! leave the call alone, and the correct reply follows.
 
 use super::scripts::*;
-use super::{PREFIX, XID};
+use super::{PREFIX, PREFIX_WORDS, XID};
 use crate::End::Left;
+use crate::cases::vary::{Limits, words_wg};
 use crate::server::{Ask, Call, Case, Outcome, Parts as Form, Step, Step::*, case};
 use crate::wire::rpc;
 use crate::wire::wg::{
@@ -66,14 +67,14 @@ fn inline() -> Vec<Case> {
             (0, 3, "rdma_htype", u32::MAX, Error(ERR_INVAL_HTYPE)),
             (0, 3, "rdma_htype", GRANT, Error(ERR_BAD_XDR)),
             (0, 3, "rdma_htype", REPLY_EXTERNAL, Fails),
-            (0, 4, "rdma_writes", 1, Fails),
-            (0, 4, "rdma_writes", 2, Fails),
-            (0, 4, "rdma_writes", u32::MAX, Fails),
             (0, 5, "rdma_rpc_first_word", XID, Fails),
             (0, 6, "msg_type", 0, Fails),
             (0, 6, "msg_type", 2, Fails),
         ],
     );
+    cases.extend(varied(Ask::Null, Form::Plain, REPLIES, 0, &[], |_, _| {
+        Fails
+    }));
     cases.extend([
         failing("a reply of 16 bytes", REPLIES, |call| {
             wg::message(call.header.xid, REPLY_INLINE, &[], &[])
@@ -126,6 +127,11 @@ fn inline() -> Vec<Case> {
             "RDMA2_REPLY_EXTERNAL with an empty reply chunk",
             EXTERNAL,
             |call| wg::message(call.header.xid, REPLY_EXTERNAL, &[0, 1, 0], &[]),
+        ),
+        failing(
+            "RDMA2_REPLY_EXTERNAL whose rdma_writes is 4294967295",
+            EXTERNAL,
+            |call| wg::message(call.header.xid, REPLY_EXTERNAL, &[u32::MAX, 0], &[]),
         ),
         failing("RDMA2_REPLY_EXTERNAL of nothing", EXTERNAL, |call| {
             wg::message(call.header.xid, REPLY_EXTERNAL, &[], &[])
@@ -324,7 +330,6 @@ fn chunks() -> Vec<Case> {
 
 /// Returns the cases of RDMA2_REPLY_MIDDLE.
 fn continued() -> Vec<Case> {
-    let remaining = "rdma_remaining";
     let mut cases = vec![
         with(Ask::Null, "control: a reply in parts", CONTINUED, {
             vec![Hear, AnswerIn(Form::Continued)]
@@ -343,28 +348,23 @@ fn continued() -> Vec<Case> {
         ),
     ];
     // Three parts of 8 bytes each.
+    let (ask, form) = (Ask::Null, Form::Continued);
+    let limits: [Limits<'_>; 3] = [
+        &[("rdma_remaining", &[5 << 20])],
+        &[("rdma_remaining", &[16])],
+        &[],
+    ];
+    for (part, limits) in limits.into_iter().enumerate() {
+        cases.extend(varied(ask, form, CONTINUED, part, limits, |_, _| Fails));
+    }
     cases.extend(rows(
-        Ask::Null,
-        Form::Continued,
+        ask,
+        form,
         CONTINUED,
         &[
-            (0, 4, remaining, 0, Fails),
-            (0, 4, remaining, 12, Fails),
-            (0, 4, remaining, 15, Fails),
-            (0, 4, remaining, 20, Fails),
-            (0, 4, remaining, 5 << 20, Fails),
-            (0, 4, remaining, u32::MAX, Fails),
             (0, 5, "rdma_rpc_first_word", XID, Fails),
             (0, 6, "msg_type", 0, Fails),
             (1, 1, "rdma_vers", 3, Fails),
-            (1, 4, remaining, 0, Fails),
-            (1, 4, remaining, 4, Fails),
-            (1, 4, remaining, 9, Fails),
-            (1, 4, remaining, 12, Fails),
-            (1, 4, remaining, 16, Fails),
-            (1, 4, remaining, u32::MAX, Fails),
-            (2, 4, "rdma_writes", 1, Fails),
-            (2, 4, "rdma_writes", 2, Fails),
         ],
     ));
     let null = |name, change| fails(Ask::Null, Form::Continued, name, CONTINUED, change);
@@ -497,130 +497,52 @@ fn continued() -> Vec<Case> {
 
 /// Returns the cases of RDMA2_ERROR about an outstanding call, and about none.
 fn errors() -> Vec<Case> {
+    use Outcome::{Chunk, Protocol};
+    let about = |name: &str, words: &[u32], outcome| {
+        let script = vec![Hear, Refuse(words.to_vec())];
+        with(Ask::Null, name, ERRORS, script).ending(outcome)
+    };
+    let left_alone = |name: String, words: &[u32]| {
+        let script = vec![Hear, Refuse(words.to_vec()), HearNothing];
+        with(Ask::Null, name, ERRORS, script)
+    };
+    let errors: [(&str, &[u32], Outcome); 12] = [
+        ("RDMA2_ERR_VERS", &[1, 1, 1], Protocol),
+        ("RDMA2_ERR_BAD_XDR", &[2], Chunk),
+        ("RDMA2_ERR_BAD_PROPVAL", &[3], Protocol),
+        ("RDMA2_ERR_INVAL_HTYPE", &[4], Protocol),
+        ("RDMA2_ERR_INVAL_CONT", &[5], Protocol),
+        ("RDMA2_ERR_READ_CHUNKS", &[6, 0], Chunk),
+        ("RDMA2_ERR_WRITE_CHUNKS", &[7, u32::MAX], Chunk),
+        ("RDMA2_ERR_SEGMENTS", &[8, 0], Chunk),
+        ("RDMA2_ERR_WRITE_RESOURCE", &[9, 1, u32::MAX], Chunk),
+        ("RDMA2_ERR_REPLY_RESOURCE", &[10, u32::MAX], Chunk),
+        ("RDMA2_ERR_VERS_MISMATCH", &[11], Protocol),
+        ("RDMA2_ERR_SYSTEM", &[100], Protocol),
+    ];
     let mut cases = Vec::new();
-    let about = |name: &'static str, message: fn(&Call) -> Vec<u8>, outcome| {
-        with(Ask::Null, name, ERRORS, vec![Hear, Send(message)]).ending(outcome)
-    };
-    let left_alone = |name: &'static str, message: fn(&Call) -> Vec<u8>| {
-        with(
-            Ask::Null,
-            name,
-            ERRORS,
-            vec![Hear, Send(message), HearNothing],
-        )
-    };
-    cases.extend([
-        about(
-            "RDMA2_ERR_VERS",
-            |call| wg::error(call.header.xid, &[1, 1, 1]),
-            Outcome::Protocol,
-        ),
-        about(
-            "RDMA2_ERR_BAD_XDR",
-            |call| wg::error(call.header.xid, &[2]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_BAD_PROPVAL",
-            |call| wg::error(call.header.xid, &[3]),
-            Outcome::Protocol,
-        ),
-        about(
-            "RDMA2_ERR_INVAL_HTYPE",
-            |call| wg::error(call.header.xid, &[4]),
-            Outcome::Protocol,
-        ),
-        about(
-            "RDMA2_ERR_INVAL_CONT",
-            |call| wg::error(call.header.xid, &[5]),
-            Outcome::Protocol,
-        ),
-        about(
-            "RDMA2_ERR_READ_CHUNKS",
-            |call| wg::error(call.header.xid, &[6, 0]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_WRITE_CHUNKS",
-            |call| wg::error(call.header.xid, &[7, u32::MAX]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_SEGMENTS",
-            |call| wg::error(call.header.xid, &[8, 0]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_WRITE_RESOURCE",
-            |call| wg::error(call.header.xid, &[9, 1, u32::MAX]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_WRITE_RESOURCE, rdma_chunk_index is 0",
-            |call| wg::error(call.header.xid, &[9, 0, 0]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_WRITE_RESOURCE, rdma_chunk_index is 4294967295",
-            |call| wg::error(call.header.xid, &[9, u32::MAX, 1]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_REPLY_RESOURCE",
-            |call| wg::error(call.header.xid, &[10, u32::MAX]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_REPLY_RESOURCE, rdma_length_needed is 0",
-            |call| wg::error(call.header.xid, &[10, 0]),
-            Outcome::Chunk,
-        ),
-        about(
-            "RDMA2_ERR_VERS_MISMATCH",
-            |call| wg::error(call.header.xid, &[11]),
-            Outcome::Protocol,
-        ),
-        about(
-            "RDMA2_ERR_SYSTEM",
-            |call| wg::error(call.header.xid, &[100]),
-            Outcome::Protocol,
-        ),
-        about(
-            "RDMA2_ERR_SYSTEM with words behind it",
-            |call| wg::error(call.header.xid, &[100, 1, 2, 3]),
-            Outcome::Protocol,
-        ),
-        left_alone("rdma_err is 0", |call| wg::error(call.header.xid, &[0])),
-        left_alone("rdma_err is 12", |call| wg::error(call.header.xid, &[12])),
-        left_alone("rdma_err is 4294967295", |call| {
-            wg::error(call.header.xid, &[u32::MAX])
-        }),
-        left_alone("rdma_err missing", |call| wg::error(call.header.xid, &[])),
-        left_alone("rdma_vers_low missing", |call| {
-            wg::error(call.header.xid, &[1])
-        }),
-        left_alone("rdma_vers_high missing", |call| {
-            wg::error(call.header.xid, &[1, 2])
-        }),
-        left_alone("rdma_max_read_chunks missing", |call| {
-            wg::error(call.header.xid, &[6])
-        }),
-        left_alone("rdma_max_write_chunks missing", |call| {
-            wg::error(call.header.xid, &[7])
-        }),
-        left_alone("rdma_max_segments missing", |call| {
-            wg::error(call.header.xid, &[8])
-        }),
-        left_alone("rdma_chunk_index missing", |call| {
-            wg::error(call.header.xid, &[9])
-        }),
-        left_alone("rdma_length_needed missing behind an index", |call| {
-            wg::error(call.header.xid, &[9, 1])
-        }),
-        left_alone("rdma_length_needed missing", |call| {
-            wg::error(call.header.xid, &[10])
-        }),
-    ]);
+    for (name, right, outcome) in errors {
+        cases.push(about(name, right, outcome));
+        // The code is the next word behind the prefix, and the fields of its arm follow.
+        let words = words_wg(&wg::error(XID, right)).split_off(PREFIX_WORDS);
+        for (at, word) in words.iter().enumerate().skip(1) {
+            let missing = format!("{name} without {}", word.place);
+            cases.push(left_alone(missing, &right[..at]));
+            // What the other end can take, or needs, may be any number.
+            for value in word.others() {
+                let mut changed = right.to_vec();
+                changed[at] = value;
+                let name = format!("{name}: {} is {value}", word.place);
+                cases.push(about(&name, &changed, outcome));
+            }
+        }
+    }
+    let more = "RDMA2_ERR_SYSTEM with words behind it";
+    cases.push(about(more, &[100, 1, 2, 3], Protocol));
+    for code in [0, 12, u32::MAX] {
+        cases.push(left_alone(format!("rdma_err is {code}"), &[code]));
+    }
+    cases.push(left_alone("rdma_err missing".to_owned(), &[]));
     for code in (0..=12).chain([99, 100, 101, u32::MAX]) {
         let name = format!("rdma_err is {code}, about no call");
         cases.push(silent(name, ERRORS, wg::error(XID, &[code, 1, 2])));
@@ -628,12 +550,9 @@ fn errors() -> Vec<Case> {
         cases.push(silent(name, ERRORS, wg::error(0, &[code, 1, 2])));
     }
     for (ask, name) in [(Ask::Write, "WRITE"), (Ask::List, "READDIR")] {
-        let script = vec![
-            Hear,
-            Send(|call| wg::error(call.header.xid, &[9, 1, 1 << 30])),
-        ];
+        let script = vec![Hear, Refuse(vec![9, 1, 1 << 30])];
         let name = format!("RDMA2_ERR_WRITE_RESOURCE to {name}");
-        cases.push(with(ask, name, "version-two-07, 7.3.4", script).ending(Outcome::Chunk));
+        cases.push(with(ask, name, "version-two-07, 7.3.4", script).ending(Chunk));
     }
     cases.push(with(
         Ask::Null,

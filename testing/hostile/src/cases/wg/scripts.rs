@@ -1,8 +1,9 @@
 //! Cases of a hostile server of the working group's version 2, made of few words.
 
-use super::XID;
+use super::{PREFIX_WORDS, XID};
 use crate::End::Lives;
-use crate::server::{Ask, Call, Case, Outcome, Parts as Form, Step, Step::*, case};
+use crate::cases::vary::{Limits, changes, words_wg};
+use crate::server::{Ask, Call, Case, LEN, Outcome, Parts as Form, Step, Step::*, case};
 use crate::wire::wg::{self};
 
 /// The memory of a client's receive buffers, at both ends of a case, and of its data.
@@ -53,13 +54,15 @@ pub(super) enum Comes {
     Nothing,
     /// The call fails.
     Fails,
+    /// The reply is taken. Only its status says that it is a lie.
+    Taken,
     /// The reply is discarded and answered with this error.
     Error(u32),
 }
 
-pub(super) use self::Comes::{Error, Fails, Nothing};
+pub(super) use self::Comes::{Error, Fails, Nothing, Taken};
 
-/// Returns cases of a reply with changed fields: part, word, name, value.
+/// Returns cases of a reply with changed words: part, word, name, value.
 pub(super) fn rows(
     ask: Ask,
     form: Form,
@@ -67,20 +70,63 @@ pub(super) fn rows(
     all: &[(usize, usize, &str, u32, Comes)],
 ) -> Vec<Case> {
     let row = |&(part, word, field, value, comes): &(usize, usize, &str, u32, Comes)| {
-        let mut script = vec![Hear, Part(form, vec![(part, word, value)])];
-        match comes {
-            Fails => {}
-            Nothing => script.push(HearNothing),
-            Error(error) => script.push(HearRefusal(vec![error])),
-        }
         let name = format!("{field} ({word}) of part {part} is {value}");
-        let case = with(ask, name, section, script);
-        match comes {
-            Fails => case.ending(Outcome::Protocol),
-            Nothing | Error(_) => case,
-        }
+        changed(ask, form, section, name, (part, word, value), comes)
     };
     all.iter().map(row).collect()
+}
+
+/// Returns the case of a reply with a changed word: part, word, value.
+pub(super) fn changed(
+    ask: Ask,
+    form: Form,
+    section: &'static str,
+    name: String,
+    change: (usize, usize, u32),
+    comes: Comes,
+) -> Case {
+    let mut script = vec![Hear, Part(form, vec![change])];
+    match comes {
+        Fails | Taken => {}
+        Nothing => script.push(HearNothing),
+        Error(error) => script.push(HearRefusal(vec![error])),
+    }
+    let case = with(ask, name, section, script);
+    match comes {
+        Fails => case.ending(Outcome::Protocol),
+        Taken => case.ending(Outcome::Refused),
+        Nothing | Error(_) => case,
+    }
+}
+
+/// Returns the parts of a reply, with the headers of that to the client's call, whose XID is another.
+pub(super) fn replied(ask: Ask, form: Form) -> Vec<Vec<u8>> {
+    let call = match ask {
+        Ask::Read => Call::read(XID, LEN),
+        Ask::LongRead(len) => Call::read(XID, len),
+        _ => Call::null(XID),
+    };
+    call.parts(form, true)
+}
+
+/// Returns the cases of a part of a reply in which one field behind the prefix has each value that is tried in its
+/// place. `comes` tells what comes of it, by the field's name without what is around it.
+pub(super) fn varied(
+    ask: Ask,
+    form: Form,
+    section: &'static str,
+    part: usize,
+    limits: Limits<'_>,
+    comes: impl Fn(&str, u32) -> Comes,
+) -> Vec<Case> {
+    let words = words_wg(&replied(ask, form)[part]).split_off(PREFIX_WORDS);
+    let all = changes(&words, limits).into_iter();
+    all.map(|(word, value)| {
+        let name = format!("{} of part {part} ({ask:?}) is {value}", word.place);
+        let comes = comes(word.field(), value);
+        changed(ask, form, section, name, (part, word.at / 4, value), comes)
+    })
+    .collect()
 }
 
 /// Returns a case with a changed reply that fails its call.

@@ -156,6 +156,10 @@ fn properties() -> Vec<Case> {
             [2, 1, 1024, 1, 0, 1, 65_536, 0, 1],
         ),
         (
+            "with an alignment of 4294967295",
+            [2, 1, 1024, 1, 0, 1, 65_536, u32::MAX, 1],
+        ),
+        (
             "that begins with the target",
             [2, 1, 1024, 1, 1, 1, 65_536, 4096, 0],
         ),
