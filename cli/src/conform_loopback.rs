@@ -23,7 +23,7 @@ pub(crate) fn check_server(host: &str, options: &MountOptions) -> Result<(), Fai
 /// Checks the address that the judgement of a client listens on.
 ///
 /// # Errors
-/// It is not of the loopback interface.
+/// The address is not of the loopback interface.
 pub(crate) fn check_listener(address: SocketAddr) -> Result<(), Failure> {
     match is_loopback(address.ip()) {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! What `conform --read-only` finds in an export: a folder, and a file that cases read.
+//! The folder and the file that `conform --read-only` finds in an export, for its cases to read.
 
 use nfs_binding::client::{Follow, Mount, NfsError, RpcClient};
 use nfs_binding::proto::{FileHandle, FileType};

@@ -194,7 +194,7 @@ struct Bases<'a> {
     cases: &'a [Case],
     selection: &'a Selection,
     server: &'a Server,
-    /// What is wrong with each case that was looked at.
+    /// Each case that was looked at, with what is wrong with it, if anything is.
     known: HashMap<&'a str, Option<&'static str>>,
 }
 

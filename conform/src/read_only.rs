@@ -54,7 +54,7 @@ impl Objects {
 /// Returns the cases of `make` for these objects, and why some of them cannot be performed, by their addresses.
 ///
 /// # Errors
-/// That of `make`.
+/// The error of `make`.
 pub fn cases<E>(
     objects: &Objects,
     make: impl Fn(&Ground) -> Result<Vec<Case>, E>,

@@ -333,7 +333,7 @@ fn calls_that_wait_hold_no_more_than_one_connection_can_ever_have() {
     assert_eq!((client.end.delivered.len(), account.held()), (0, 0));
 }
 
-/// What the driver counts is not charged once more to a call that waits: copies of its short parts alone are.
+/// A call that waits is charged for copies of its short parts alone: the driver counts the rest.
 #[test]
 fn calls_that_wait_are_not_charged_for_what_the_driver_counts() {
     let longest_uncounted = Some(1024);

@@ -17,7 +17,7 @@ fn vocabulary(dialect: Dialect) -> &'static Vocabulary {
 /// Returns the words of a structure of the extensions of version 2.
 ///
 /// # Panics
-/// It is not correct, which is a mistake in a table.
+/// The information is not correct, which is a mistake in a table.
 pub(super) fn words_of(name: &str, info: &[u32]) -> Vec<Word<'static>> {
     let words = fields::words_of(vocabulary(Dialect::Two), name, &v2::bytes(info));
     words.unwrap_or_else(|what| panic!("{name}: {what}"))
