@@ -47,6 +47,8 @@ pub(crate) struct Open {
     begun: bool,
     /// The memory of its parts, charged to the connection's account.
     collected: Collected,
+    /// How many messages had been given up after the last one was received.
+    given_up: u64,
 }
 
 /// The limits of a connection, and the terms of its responder.
@@ -162,6 +164,7 @@ impl Open {
         let requester = requester.map(|requester| requester.with_claimed_small_calls(claimed));
         Ok(Self {
             collected: Collected::new(config.pool.account().cloned()),
+            given_up: 0,
             shared: Shared::new(config, dialect, terms.limits, session),
             requester,
             responder,
@@ -328,6 +331,11 @@ impl Open {
     /// memory of its parts. `len` is the length in bytes of the message that was received last.
     fn note_incomplete(&mut self, now: Time, len: u64) {
         self.shared.uncounted_parts = 0;
+        let given_up = self.shared.session.given_up();
+        if std::mem::replace(&mut self.given_up, given_up) != given_up {
+            // What is complete or incomplete now is another message: the parts of this one are gone.
+            self.collected.release();
+        }
         let Some(bytes) = self.shared.session.in_progress() else {
             self.incomplete_since = None;
             self.shared.uncounted_parts = self.collected.release();

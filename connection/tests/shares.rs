@@ -8,11 +8,13 @@ use bytes::Bytes;
 use onc_rpc::{CALL, Encoder, Message, REPLY, Segments};
 use rdma::{Pool, Time};
 use rpcrdma_connection::{Action, CallId, Connection, Event, Options};
+use rpcrdma_ext_continuation::{Continuation, Request, XMTCONT, XMTREQ};
 use rpcrdma_host::{Account, Budget, Charge, GUARANTEED, PER_CALL};
 use rpcrdma_negotiation::{Version, Versions};
 use rpcrdma_v1::{Body, Chunks, Header, PrivateData, ReadSegment, Segment};
+use rpcrdma_v2::{Body as TwoBody, Header as TwoHeader, Optional};
 use rpcrdma_v2_wg::{Body as WgBody, Direction, ErrorBody, Properties};
-use support::{WgPeer, bytes, configs_with, inline_call, message};
+use support::{Endpoint, WgPeer, bytes, configs_with, inline_call, message};
 
 const MIB: usize = 1 << 20;
 /// Length in bytes of a receive.
@@ -179,7 +181,7 @@ fn a_call_that_is_longer_than_any_share_is_refused() {
 fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
     let (_, mut config) = configs_with(Version::ONE, |_, server| server.max_message = 1 << 20);
     config.max_fetched = 100_000;
-    let mut server = support::Endpoint::new(config);
+    let mut server = Endpoint::new(config);
     server.establish(Some(PrivateData::new(4096, 4096, false)));
     for xid in 1..=3 {
         server.receive(&call(xid, 40_000), None).unwrap();
@@ -353,6 +355,178 @@ fn calls_that_wait_are_not_charged_for_what_the_driver_counts() {
     }
     drop((client, of_reply));
     assert_eq!(account.held(), 0);
+}
+
+/// A server with continued messages (rtrext-00) that shares 4 MiB with seven others, while a call in progress holds all
+/// that the connection may take.
+struct Continuing {
+    server: Endpoint,
+    account: Account,
+    of_reply: Charge,
+    /// Bytes that the account held before the calls of the test.
+    of_calls: usize,
+}
+
+impl Continuing {
+    /// The driver of the server counts the memory of messages that are longer than `longest_uncounted`.
+    fn new(longest_uncounted: Option<usize>) -> Self {
+        let account = Budget::new(4 * MIB, 8).account();
+        let (_, mut config) = configs_with(Version::TWO, |_, server| {
+            server.protocols = rpcrdma_protocols::standard(&"cont".parse().unwrap());
+            server.credits = 64;
+        });
+        config.pool = Pool::new(64 * MIB).charged_to(&account);
+        config.longest_uncounted = longest_uncounted;
+        let mut server = Endpoint::new(config);
+        server.establish(None);
+        let mut of_reply = Charge::new(Some(account.clone()));
+        let mut this = Self {
+            server,
+            of_calls: 0,
+            of_reply: Charge::default(),
+            account,
+        };
+        this.base(1);
+        assert_eq!(this.server.delivered.len(), 1);
+        of_reply.add(this.account.room());
+        this.of_reply = of_reply;
+        this.of_calls = this.account.held();
+        this
+    }
+
+    fn receive(&mut self, xid: u32, body: TwoBody, payload: &[u8]) {
+        let header = TwoHeader {
+            xid,
+            credits: 64,
+            body,
+        };
+        let message = [&header.encode()[..], payload].concat();
+        self.server.receive(&message.into(), None).unwrap();
+        self.server.run();
+    }
+
+    /// Receives a short call by RDMA_MSG.
+    fn base(&mut self, xid: u32) {
+        let body = TwoBody::Msg(Direction::Call, Chunks::default());
+        self.receive(xid, body, &bytes(&message(xid, 4, &[])));
+    }
+
+    fn operation(&mut self, xid: u32, opttype: u32, info: Bytes, payload: &[u8]) {
+        let direction = Direction::Call;
+        let optional = Optional {
+            direction,
+            opttype,
+            info,
+        };
+        self.receive(xid, TwoBody::Optional(optional), payload);
+    }
+
+    /// Receives the first of `count` transmissions of a call.
+    fn request(&mut self, xid: u32, count: u32, payload: &[u8]) {
+        let request = Request {
+            count,
+            payload: payload.len() as u32,
+            ..Request::default()
+        };
+        self.operation(xid, XMTREQ, request.encode(), payload);
+    }
+
+    fn continuation(&mut self, xid: u32, number: u32, payload: &[u8]) {
+        let next = Continuation {
+            number,
+            initial: XMTREQ,
+            payload: payload.len() as u32,
+        };
+        self.operation(xid, XMTCONT, next.encode(), payload);
+    }
+
+    /// Receives the first three of four transmissions of a call, which hold a receive each.
+    fn begin(&mut self, xid: u32) {
+        self.request(xid, 4, &bytes(&message(xid, 500, &[])));
+        for number in 1..3 {
+            self.continuation(xid, number, &[0; 2000]);
+        }
+        assert_eq!(self.server.connection.unanswered_calls(), 1);
+    }
+
+    /// Receives a call in two transmissions with `each` bytes and a few more.
+    fn in_two(&mut self, xid: u32, each: usize) {
+        let call = bytes(&message(xid, each / 2, &[]));
+        let (first, last) = call.split_at(each);
+        self.request(xid, 2, first);
+        self.continuation(xid, 1, last);
+    }
+
+    /// Returns what the calls of the test hold, which wait for memory.
+    fn charged(&self) -> usize {
+        assert_eq!(self.server.closed, None);
+        assert!(self.server.connection.waits_for_memory());
+        assert_eq!(self.server.delivered.len(), 1);
+        self.account.held() - self.of_calls
+    }
+}
+
+/// Regression test: a call that ended a group of transmissions (rtrext-00, section 4.2) was charged for these while it
+/// waited for memory, although they were gone.
+#[test]
+fn calls_that_wait_are_not_charged_for_parts_that_they_displaced() {
+    let (group, other) = (2, 3);
+    for xid in [group, other] {
+        let mut end = Continuing::new(None);
+        end.begin(group);
+        assert_eq!(end.account.held() - end.of_calls, 3 * RECEIVE);
+        end.base(xid);
+        assert_eq!(end.charged(), 0, "{xid}: RDMA2_MSG");
+        let mut end = Continuing::new(None);
+        end.begin(group);
+        end.request(xid, 1, &bytes(&message(xid, 4, &[])));
+        assert_eq!(end.charged(), 0, "{xid}: one transmission");
+        let mut end = Continuing::new(None);
+        end.begin(group);
+        end.in_two(xid, 2000);
+        assert_eq!(end.charged(), RECEIVE, "{xid}: two transmissions");
+        let Continuing {
+            server,
+            account,
+            of_reply,
+            ..
+        } = end;
+        drop((server, of_reply));
+        assert_eq!(account.held(), 0);
+    }
+}
+
+/// Regression test: a short call was refused because calls before it had displaced so many parts.
+#[test]
+fn a_short_call_is_not_refused_for_parts_that_are_gone() {
+    let mut end = Continuing::new(None);
+    let most = end.account.largest() / RECEIVE;
+    let (transmissions, calls) = (64, 20);
+    assert!((transmissions as usize - 1) * calls as usize > most);
+    for call in 0..calls {
+        let group = 1000 + call;
+        end.request(group, transmissions, &bytes(&message(group, 500, &[])));
+        for number in 1..transmissions - 1 {
+            end.continuation(group, number, &[0; 2000]);
+        }
+        end.base(2000 + call);
+    }
+    assert_eq!(end.charged(), 0);
+    let unanswered = end.server.connection.unanswered_calls();
+    assert_eq!(unanswered, 1 + calls as usize, "none is refused");
+}
+
+/// Regression test: the first transmission of a group was not charged to a call that waits if the driver counted the
+/// group that it displaced.
+#[test]
+fn what_the_driver_counts_of_a_displaced_group_is_not_counted_for_the_next() {
+    let (group, other) = (2, 3);
+    for xid in [group, other] {
+        let mut end = Continuing::new(Some(1024));
+        end.request(group, 4, &bytes(&message(group, 500, &[])));
+        end.in_two(xid, 400);
+        assert_eq!(end.charged(), RECEIVE, "{xid}");
+    }
 }
 
 /// The parts have a limit of their own.

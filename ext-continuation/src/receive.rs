@@ -99,6 +99,7 @@ impl Transmit {
     #[cold]
     fn break_group(&mut self, out: &mut Outbox<'_>, fault: impl FnOnce(&Group) -> Fault) {
         if let Some(group) = self.incoming.take() {
+            out.parts_displaced();
             self.report_incomplete(&group, group.next_number(), fault(&group), out);
         }
     }

@@ -76,6 +76,8 @@ pub(super) struct Shared {
     pub(super) learnt: VecDeque<(Option<usize>, Property)>,
     /// Whether the message that is being received has further parts.
     pub(super) parts_follow: bool,
+    /// Whether the message that is being received has displaced one in parts of the same extension.
+    pub(super) parts_displaced: bool,
     /// Whether the message that was received last completed an RPC message.
     pub(super) delivered: bool,
     next_xid: u32,
@@ -89,6 +91,7 @@ impl Shared {
             actions: VecDeque::new(),
             learnt: VecDeque::new(),
             parts_follow: false,
+            parts_displaced: false,
             delivered: false,
             next_xid: first_xid,
             sent: VecDeque::new(),
@@ -152,6 +155,13 @@ impl<'a> Outbox<'a> {
     /// waits.
     pub fn parts_follow(&mut self) {
         self.shared.parts_follow = true;
+    }
+
+    /// Says that the message that is being received is not a further part of the one for which the extension
+    /// waited, and that the extension has dropped the parts that it held. It has to say so where the two can have
+    /// the same direction and XID.
+    pub fn parts_displaced(&mut self) {
+        self.shared.parts_displaced = true;
     }
 
     /// Sends a message without payload that begins an exchange or stands alone. Its direction is

@@ -36,6 +36,8 @@ pub struct Extensions {
     begun: bool,
     /// The message in several parts of which an extension holds the beginning.
     in_progress: Option<InProgress>,
+    /// Number of messages of which parts were here, and that were given up.
+    given_up: u64,
     shared: Shared,
 }
 
@@ -95,6 +97,7 @@ impl Extensions {
             list,
             begun: false,
             in_progress: None,
+            given_up: 0,
             shared: Shared::new(first_xid),
         })
     }
@@ -194,6 +197,7 @@ impl Extensions {
             return Err(Refusal::Unsupported);
         };
         self.shared.parts_follow = false;
+        self.shared.parts_displaced = false;
         self.shared.delivered = false;
         let before = self.shared.actions.len();
         let mut out = Outbox::new(&mut self.shared, owner);
@@ -206,6 +210,10 @@ impl Extensions {
             direction: message.direction,
             xid: message.xid,
         };
+        if self.shared.parts_displaced && self.in_progress.take().is_some() {
+            // The extension has dropped them, and may hold parts of another message with the same XID.
+            self.given_up += 1;
+        }
         // Refused, or displaced by another message of the same extension.
         if (self.in_progress).is_some_and(|begun| done.is_err() || begun != it) {
             self.give_up_parts();
@@ -224,8 +232,15 @@ impl Extensions {
     /// Gives up the message in progress, if there is one: its extension drops the parts.
     pub fn give_up_parts(&mut self) {
         if let Some(begun) = self.in_progress.take() {
+            self.given_up += 1;
             self.list[begun.by].parts_lost(begun.direction, begun.xid);
         }
+    }
+
+    /// Returns how many messages have been given up of which extensions held parts. It never decreases.
+    #[must_use]
+    pub fn given_up(&self) -> u64 {
+        self.given_up
     }
 
     /// Lets the extension that holds parts of a message refuse it ([`Extension::refuse_parts`]). Returns false

@@ -14,6 +14,8 @@ const BAD: u32 = 2;
 const SINGLE: u32 = 3;
 /// A message of another extension.
 const OTHER: u32 = 4;
+/// The first part of a message, which displaces the parts of any other.
+const AGAIN: u32 = 5;
 
 /// The message of the tests whose parts are held.
 const X: u32 = 10;
@@ -38,7 +40,7 @@ impl Extension for Collecting {
     }
 
     fn numbers(&self) -> &[u32] {
-        &[PART, BAD, SINGLE]
+        &[PART, BAD, SINGLE, AGAIN]
     }
 
     fn received(
@@ -49,6 +51,13 @@ impl Extension for Collecting {
         match message.number {
             PART => {
                 self.held.push((message.xid, message.message_len()));
+                out.parts_follow();
+            }
+            AGAIN => {
+                if !self.held.is_empty() {
+                    out.parts_displaced();
+                }
+                self.held = vec![(message.xid, message.message_len())];
                 out.parts_follow();
             }
             SINGLE => self.held.retain(|(xid, _)| *xid != message.xid),
@@ -172,6 +181,33 @@ fn another_message_of_the_same_extension_gives_up_the_parts() {
         let held = &receiving.0.find::<Collecting>().unwrap().held;
         assert!(held.iter().all(|(xid, _)| *xid == Y), "{number}: {held:?}");
     }
+}
+
+/// The engine tells by the number whether a message that is complete is that whose parts were here.
+#[test]
+fn messages_that_are_given_up_are_counted() {
+    let mut receiving = Receiving::new();
+    let expected = [
+        (PART, X, 0),
+        (PART, X, 0),
+        (SINGLE, X, 0),
+        (SINGLE, Y, 0),
+        (PART, X, 0),
+        // With the same XID, only the extension knows that the parts before are gone.
+        (AGAIN, X, 1),
+        (PART, X, 1),
+        (PART, Y, 2),
+        (BAD, Y, 3),
+        (AGAIN, X, 3),
+        (OTHER, X, 4),
+        (OTHER, X, 4),
+    ];
+    for (at, (number, xid, given_up)) in expected.into_iter().enumerate() {
+        let _ = receiving.receive(number, xid, 30);
+        assert_eq!(receiving.0.given_up(), given_up, "{at}");
+    }
+    let again = receiving.0.find::<Collecting>().unwrap();
+    assert_eq!(again.held, []);
 }
 
 #[test]

@@ -373,6 +373,10 @@ impl<D: Derived> Session for DerivedSession<D> {
         self.base.copied_parts()
     }
 
+    fn given_up(&self) -> u64 {
+        self.base.given_up()
+    }
+
     fn announced(&self) -> Option<(Vec<Property>, Option<Vec<Property>>)> {
         self.base.announced()
     }

@@ -87,6 +87,12 @@ pub trait Session: fmt::Debug + Send {
         0
     }
 
+    /// Returns how many messages have been given up of which parts were here. It never decreases. A message that
+    /// completes or begins while the number goes up is another one than that whose parts were here.
+    fn given_up(&self) -> u64 {
+        self.extensions().map_or(0, Extensions::given_up)
+    }
+
     /// Returns the properties that this end announces, and those of the peer once they are known, in a
     /// version that exchanges them by itself.
     fn announced(&self) -> Option<(Vec<Property>, Option<Vec<Property>>)> {
