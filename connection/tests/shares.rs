@@ -529,6 +529,73 @@ fn what_the_driver_counts_of_a_displaced_group_is_not_counted_for_the_next() {
     }
 }
 
+/// Returns the header of a call with an item of so many bytes at this position, in a chunk.
+fn with_chunk(position: usize, length: u32) -> WgBody {
+    let segment = Segment {
+        handle: 1,
+        length,
+        offset: 0,
+    };
+    let position = position as u32;
+    inline_call(Chunks {
+        reads: vec![ReadSegment { position, segment }],
+        ..Default::default()
+    })
+}
+
+/// A call in parts is charged while its chunks are fetched: its peer decides how long that takes.
+#[test]
+fn calls_in_parts_are_charged_while_their_chunks_are_fetched() {
+    const CHUNK: u32 = 8192;
+    let (mut client, account) = wg_client(None);
+    let call = bytes(&message(1, 25_000, &[]));
+    let last = send_begun(&mut client, 1, &call, 4000);
+    let of_parts = account.held();
+    assert_eq!(of_parts, call.len() / 4000 * RECEIVE);
+    client.send(1, with_chunk(call.len(), CHUNK), last);
+    assert_eq!(client.end.reads.len(), 1);
+    let of_chunk = Pool::block_size(CHUNK as usize);
+    assert_eq!(account.held(), of_parts + of_chunk);
+    // Others hold the rest. A short call is executed all the same.
+    let mut others = Charge::new(Some(account.common()));
+    others.add(4 * MIB);
+    client.send_rpc(inline_call(Default::default()), &message(2, 20, &[]));
+    let (short, _) = client.end.delivered.pop_front().unwrap();
+    client.end.reply(short, None);
+    let read = client.end.reads.remove(0);
+    client.end.read_done(read);
+    client.end.run();
+    let (id, arrived) = client.end.delivered.pop_front().unwrap();
+    assert_eq!(arrived.items().len(), 1);
+    assert_eq!(account.held(), of_chunk + PER_CALL);
+    client.end.reply(id, None);
+    drop(arrived);
+    assert_eq!(account.held(), 0);
+}
+
+/// Calls whose chunks are not fetched hold no more than those that wait for memory may.
+#[test]
+fn calls_whose_chunks_are_fetched_hold_no_more_than_one_connection_can_ever_have() {
+    let (mut client, account) = wg_client(None);
+    for xid in 1..=3 {
+        let call = bytes(&message(xid, 250_000, &[]));
+        let last = send_begun(&mut client, xid, &call, 4000);
+        client.send(xid, with_chunk(call.len(), 4), last);
+        assert_eq!(client.end.closed, None);
+        let most = account.largest() + 3 * PER_CALL;
+        assert!(account.held() <= most, "{} bytes held", account.held());
+    }
+    let sent = client.taken();
+    let errors = sent.iter().filter_map(|body| match body {
+        WgBody::Error(error) => Some(error),
+        _ => None,
+    });
+    let errors: Vec<_> = errors.collect();
+    assert!(matches!(errors[..], [ErrorBody::System]), "{errors:?}");
+    drop(client);
+    assert_eq!(account.held(), 0);
+}
+
 /// The parts have a limit of their own.
 #[test]
 fn parts_beyond_the_share_end_their_connection_whatever_its_calls_hold() {

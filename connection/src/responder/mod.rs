@@ -48,7 +48,7 @@ struct InCall {
     handle: Option<Stag>,
     /// The number of bytes of fetched chunks that the call holds.
     fetched: u64,
-    /// The number of bytes that are charged to the connection while the call waits for memory.
+    /// The number of bytes that are charged to the connection while the call waits for memory or for its chunks.
     kept: usize,
     /// The payload and chunks until the call is delivered; `None` also for a call without chunks.
     fetch: Option<Box<Fetch>>,
@@ -133,9 +133,11 @@ pub(crate) struct Responder {
     put_off: VecDeque<usize>,
     /// Bytes of fetched chunks that calls hold.
     fetched: u64,
-    /// Memory of the calls that wait for memory and came in several messages, as far as the driver does not count it:
-    /// at most as much as one connection can ever have.
+    /// Memory of the calls that came in several messages, and wait for memory or for their chunks, as far as the driver
+    /// does not count it: at most as much as one connection can ever have.
     kept: Charge,
+    /// The part of `kept` that calls hold whose chunks are being fetched.
+    kept_fetching: usize,
     /// Memory reserved for the replies to delivered calls.
     delivered: Charge,
     /// Whether an extension is offered short replies to send together
@@ -166,6 +168,7 @@ impl Responder {
             put_off: VecDeque::new(),
             fetched: 0,
             kept: Charge::new(account.clone()),
+            kept_fetching: 0,
             delivered: Charge::new(account),
             batches: false,
             gathered: VecDeque::new(),
@@ -243,8 +246,10 @@ impl Responder {
     /// Keeps a call without chunks until there is memory for its reply.
     #[cold]
     fn deliver_later(&mut self, shared: &mut Shared, key: usize, message: Message) {
-        self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
-        self.wait_for_memory(shared, key);
+        if self.keep_parts(shared, key) {
+            self.calls[key].fetch = Some(Box::new(Fetch::new(message, None, Vec::new())));
+            self.wait_for_memory(shared, key);
+        }
     }
 
     /// Handles a call with chunks.
@@ -306,6 +311,7 @@ impl Responder {
         // could pass a long one for ever.
         let may_start = short || self.no_memory.is_empty();
         if let Some(key) = self.admit(shared, call, requested)
+            && self.keep_parts(shared, key)
             && !(may_start && self.start_fetch(shared, key))
         {
             self.wait_for_memory(shared, key);
@@ -389,6 +395,8 @@ impl Responder {
         Some(CallId(u64::from(call.generation) << 32 | key as u64))
     }
 
+    /// Removes a call. Its chunks are not being fetched: until they have arrived, nothing ends the call but the end of
+    /// the connection.
     fn remove_call(&mut self, key: usize) -> InCall {
         let call = self.calls.remove(key);
         self.fetched -= call.fetched;

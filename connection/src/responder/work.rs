@@ -17,7 +17,8 @@ impl Responder {
     /// Returns whether there is memory for the reply to one more call. The bytes of fetched chunks do
     /// not count against the guaranteed memory, so a connection that is fetching can still execute
     /// short calls. A connection that holds nothing but fetched chunks and waiting calls may always execute one
-    /// call. Memory of waiting calls is left out, because executing them releases it.
+    /// call. Memory of waiting calls is left out, because executing them releases it. What calls hold whose chunks are
+    /// being fetched counts like those chunks.
     pub(super) fn may_deliver(&self, shared: &Shared) -> bool {
         let Some(account) = shared.config.pool.account() else {
             return true;
@@ -27,30 +28,48 @@ impl Responder {
         let others = account.held().saturating_sub(fetched).saturating_sub(kept);
         others == 0
             || others + PER_CALL <= account.guaranteed()
-            || account.room_without(kept) >= PER_CALL
+            || account.room_without(self.kept_waiting()) >= PER_CALL
+    }
+
+    /// Returns the bytes of parts that calls hold which wait for memory.
+    fn kept_waiting(&self) -> usize {
+        self.kept.bytes().saturating_sub(self.kept_fetching)
+    }
+
+    /// Charges to the connection what the parts of a call hold that is not executed yet, because it waits for memory or
+    /// for its chunks, so that other connections get less. Returns false if the call was refused.
+    ///
+    /// A call that came in several messages can have any length. What the driver counts is left out, such as receives
+    /// that all connections share. A call in a single message is bounded by its receive or the copy of that, and the
+    /// number of those by the credits.
+    ///
+    /// No account ever has room for more than [`Account::largest`], so a call beyond that is refused.
+    #[inline]
+    pub(super) fn keep_parts(&mut self, shared: &mut Shared, key: usize) -> bool {
+        shared.uncounted_parts == 0 || self.charge_parts(shared, key)
+    }
+
+    #[cold]
+    fn charge_parts(&mut self, shared: &mut Shared, key: usize) -> bool {
+        let held = shared.uncounted_parts;
+        let most = shared.config.pool.account().map(Account::largest);
+        if most.is_some_and(|most| most.saturating_sub(self.kept.bytes()) < held) {
+            let call = self.remove_call(key);
+            shared.flow.call_ended(call.messages);
+            let why = "no memory for one more long call that waits for memory or its chunks";
+            self.refuse_call(shared, call.xid, PeerError::System, &why);
+            return false;
+        }
+        self.calls[key].kept = held;
+        self.kept.add(held);
+        true
     }
 
     /// Keeps a call until there is memory for its chunks, or for its reply if it has none.
-    ///
-    /// A call that came in several messages is charged to the connection meanwhile, so that other connections get less:
-    /// it can have any length. What the driver counts is left out, such as receives that all connections share. A call
-    /// in a single message is bounded by its receive or the copy of that, and the number of those by the credits.
-    ///
-    /// No account ever has room for more than [`Account::largest`], so a call beyond that is refused.
     #[cold]
-    pub(super) fn wait_for_memory(&mut self, shared: &mut Shared, key: usize) {
-        let held = shared.uncounted_parts;
-        let most = shared.config.pool.account().map(Account::largest);
-        if held > 0 && most.is_some_and(|most| most.saturating_sub(self.kept.bytes()) < held) {
-            let call = self.remove_call(key);
-            shared.flow.call_ended(call.messages);
-            let why = "no memory for one more long call that waits for memory";
-            return self.refuse_call(shared, call.xid, PeerError::System, &why);
-        }
-        let call = &mut self.calls[key];
+    pub(super) fn wait_for_memory(&mut self, shared: &Shared, key: usize) {
+        let call = &self.calls[key];
         shared.trace(call.xid, Event::Held(Wait::Memory));
-        call.kept = held;
-        self.kept.add(held);
         let needed = call.fetch.as_ref().map_or(0, |fetch| fetch.memory_needed());
         match needed {
             0 => self.put_off.push_back(key),
@@ -104,7 +123,7 @@ impl Responder {
         // A call that is too long for any connection does not wait: `allocate` reports it.
         if let Some(account) = shared.config.pool.account()
             && memory <= account.largest()
-            && account.room_without(self.kept.bytes()) < memory
+            && account.room_without(self.kept_waiting()) < memory
         {
             return false;
         }
@@ -130,11 +149,12 @@ impl Responder {
         let call = &mut self.calls[key];
         call.fetched = wanted;
         self.fetched += wanted;
-        self.kept.sub(std::mem::take(&mut call.kept));
         if reads.is_empty() {
+            self.kept.sub(std::mem::take(&mut call.kept));
             self.deliver_fetched(shared, key);
             return true;
         }
+        self.kept_fetching += call.kept;
         let bytes = u32::try_from(wanted).unwrap_or(u32::MAX);
         shared.trace(call.xid, Event::Fetching { bytes });
         for read in reads {
@@ -174,6 +194,10 @@ impl Responder {
     /// Delivers a call whose chunks have all arrived.
     fn deliver_fetched(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
+        // What the upper layer holds is charged by its own rules.
+        let parts = std::mem::take(&mut call.kept);
+        self.kept.sub(parts);
+        self.kept_fetching -= parts;
         if let Some(fetch) = call.fetch.take() {
             self.check_and_deliver(shared, key, fetch.into_message());
         }
