@@ -248,7 +248,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client announced
-    /// that it accepts none, or nothing has arrived from the client yet; or this end has called
+    /// that it accepts none, or nothing has arrived from the client yet. [`CallError::Ending`]: this end has called
     /// [`Connection::cancel_unsent`]. The call has ended, and no [`Action::Finished`] follows. Calls of a client fail
     /// like this for the last reason alone.
     pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) -> Result<(), CallError> {

@@ -18,7 +18,10 @@ pub enum CallError {
     #[error("protocol error: {0}")]
     Protocol(String),
     /// A server called a client that takes no calls, or from which nothing has arrived yet, or this server is
-    /// not configured to make calls; or this end is ending the connection.
+    /// not configured to make calls.
     #[error("the client takes no calls: {0}")]
     NoCallbacks(String),
+    /// This end is ending the connection, and makes no further calls over it.
+    #[error("this end is ending the connection")]
+    Ending,
 }

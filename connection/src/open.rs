@@ -550,12 +550,12 @@ impl Open {
     /// Accepts a call of this end, to be sent to the peer.
     ///
     /// # Errors
-    /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client takes none, or this end is
-    /// ending the connection.
+    /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client takes none.
+    /// [`CallError::Ending`]: this end is ending the connection.
     pub(crate) fn call(&mut self, call: PendingCall) -> Result<(), CallError> {
         let takes = self.peer_takes_calls();
         let why = match &mut self.requester {
-            Some(requester) if !requester.takes_calls() => "this end is ending the connection",
+            Some(requester) if !requester.takes_calls() => return Err(CallError::Ending),
             Some(requester) if takes != ReverseDirection::None => {
                 requester.chunks = takes == ReverseDirection::General;
                 requester.call(&mut self.shared, call);

@@ -311,6 +311,8 @@ fn calls_that_were_not_sent_are_cancelled_together() {
         pair.server.call(message(4, 0, &[]), &room);
         let sent = pair.server.sent.len();
         assert!(pair.server.connection.cancel_unsent());
+        let late = pair.server.connection.call(5, message(5, 0, &[]), &room);
+        assert_eq!(late, Err(CallError::Ending), "{version}");
         assert!(!pair.server.connection.cancel_unsent(), "none is left");
         pair.settle();
         assert_eq!(pair.server.sent.len(), sent, "{version}");

@@ -193,6 +193,10 @@ impl From<ConnectionError> for CallError {
             ConnectionError::Chunk(reason) => Self::Chunk(reason),
             ConnectionError::NoCallbacks(reason) => Self::NoCallbacks(reason),
             ConnectionError::Protocol(reason) => Self::Protocol(reason),
+            // Servers alone end connections while calls of theirs are made.
+            error @ ConnectionError::Ending => Self::Disconnected {
+                reason: error.to_string(),
+            },
             // A later version of that crate may have more.
             other => Self::Protocol(other.to_string()),
         }
