@@ -19,6 +19,9 @@ pub struct Wrong {
     /// Set if the reply is well-formed nevertheless, with an item that is shorter, or elsewhere in the results, or with
     /// a word more behind it: its upper layer alone can refuse it.
     pub is_whole: bool,
+    /// The section whose rule forbids the value. Without one, the document leaves it to clients what they make of the
+    /// reply, and a client that takes it is not to blame.
+    pub forbidden: Option<&'static str>,
 }
 
 impl Wrong {
@@ -28,9 +31,12 @@ impl Wrong {
         self.word.field().split('[').next() == Some(field)
     }
 
-    /// Returns the value of a field whose turn it is after `count` others, of those that no client may take.
+    /// Returns the value of a field whose turn it is after `count` others, of those that a rule forbids: no client may
+    /// take them.
     pub(crate) fn in_turn<'a>(all: &'a [Self], field: &str, count: usize) -> Option<&'a Self> {
-        let firm = all.iter().filter(|it| it.is_of(field) && !it.is_whole);
+        let firm = all
+            .iter()
+            .filter(|it| it.is_of(field) && it.forbidden.is_some());
         let firm: Vec<&Self> = firm.collect();
         firm.get(count.checked_rem(firm.len())?).copied()
     }
@@ -50,16 +56,25 @@ fn wrong(
     words: &[Word<'static>],
     limits: Limits<'_>,
     is_whole: impl Fn(&Word<'_>, u32) -> bool,
+    forbidden: impl Fn(&Word<'_>, u32) -> Option<&'static str>,
 ) -> Option<Vec<Wrong>> {
     let all = changes(words, limits).ok()?.into_iter();
-    let made = all.map(|(word, value)| Wrong {
-        part,
-        word: word.clone(),
-        value,
-        is_whole: is_whole(word, value),
+    let made = all.map(|(word, value)| {
+        let is_whole = is_whole(word, value);
+        Wrong {
+            part,
+            word: word.clone(),
+            value,
+            is_whole,
+            forbidden: forbidden(word, value).filter(|_| !is_whole),
+        }
     });
     Some(made.collect())
 }
+
+/// The section about the messages of placed replies, which rules out each value that is not whole.
+const PLACED: &str = "send-placement-00, 4.3";
+const PLACED_MIDDLE: &str = "send-placement-00, 4.4";
 
 /// Returns whether an item has another place in a Payload stream that is none by its form.
 fn is_elsewhere(right: u32, value: u32) -> bool {
@@ -98,13 +113,18 @@ pub fn placed(messages: &[Vec<u8>], target: u32) -> Option<Vec<Wrong>> {
                     ("rdma_length", &[target, target.saturating_add(1)]),
                     ("rdma_offset", &[target]),
                 ];
-                wrong(part, &words, limits, |word, value| match word.field() {
+                let is_whole = |word: &Word<'_>, value: u32| match word.field() {
                     "rdma_position" => is_elsewhere(word.value, value),
                     "rdma_length" => value != 0 && value < word.value,
                     _ => is_padded(word, value),
-                })
+                };
+                wrong(part, &words, limits, is_whole, |_, _| Some(PLACED))
             }
-            wg::REPLY_PLACED_MIDDLE => wrong(part, &words, &[("rdma_messages", &[128])], is_padded),
+            wg::REPLY_PLACED_MIDDLE => {
+                let limits: Limits<'_> = &[("rdma_messages", &[128])];
+                let forbidden = |_: &Word<'_>, _| Some(PLACED_MIDDLE);
+                wrong(part, &words, limits, is_padded, forbidden)
+            }
             _ => None,
         }?);
     }
@@ -127,12 +147,48 @@ pub fn response(info: &[u32], room: u32, target: u32) -> Option<Vec<Wrong>> {
             &[room, room.saturating_add(4), u32::MAX - 3],
         ),
     ];
-    wrong(0, &words, limits, |word, value| match word.field() {
+    let is_whole = |word: &Word<'_>, value: u32| match word.field() {
         "xmdmi_disp" => is_elsewhere(word.value, value),
         "xmdmi_length" => value != 0 && value < word.value,
         "optxrs_pslen" => Some(value) == word.value.checked_add(4),
         _ => false,
+    };
+    let payload = words.iter().find(|word| word.is_called("optxrs_pslen"))?;
+    let ends = (payload.value, room);
+    wrong(0, &words, limits, is_whole, |word, value| {
+        forbidden(word, value, ends)
     })
+}
+
+/// Returns the section of rtrext-00 whose rule forbids this value in a response with one item in one segment, whose
+/// transmission ends with the item. `payload` is the length of the Payload stream, and `room` that of all that is
+/// behind the operation's information, bytes.
+fn forbidden(word: &Word<'_>, value: u32, (payload, room): (u32, u32)) -> Option<&'static str> {
+    let right = word.value;
+    match word.field() {
+        // "In all cases, each xmddp_rsdloc sent as part of a request has a corresponding xmddp_loc in the associated
+        // response".
+        "optxrs_ddp" => Some("rtrext-00, 7.4"),
+        // Behind the end of the stream. A place within it where no item can be has no error, and a client may go by the
+        // order of the items (drafts/errata.md, rtr 7.3 and 7.4).
+        "xmdmi_disp" => (value > payload).then_some("rtrext-00, 7.3"),
+        // More than came. Nothing says that an item has a byte, or how many segments go with a length.
+        "xmdmi_length" => (value > right).then_some("rtrext-00, 7.3"),
+        // The types of tables 1 and 2. Each other one has other fields, or none, so that these are no XDR any more.
+        "xmdl_type" => Some("rtrext-00, 6.2"),
+        // The item goes beyond what came, as its segment ends there.
+        "xmdl_offset" => Some("rtrext-00, 7.3"),
+        // Another number of segments makes other fields of those behind it.
+        "xmdl_bsnum" => Some("rtrext-00, 9.3"),
+        // Segments have the numbers of the receives' segments, in order.
+        "xmdl_bsnum[0]" => Some("rtrext-00, 6.2"),
+        // The others are still to come, or there is no room for them (5.2). Nothing says what no transmission means.
+        "optxrs_count" => (value > right).then_some("rtrext-00, 4.2"),
+        // Beyond the message (9.5), or too short for its results. Nothing forbids bytes behind them.
+        "optxrs_pslen" if value > room => Some("rtrext-00, 9.5"),
+        "optxrs_pslen" => (value < right).then_some("rtrext-00, 9.3"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -141,7 +197,7 @@ mod tests {
 
     /// Returns the places and the values of those that no client may take.
     fn firm(all: &[Wrong]) -> Vec<(usize, &str, u32)> {
-        let firm = all.iter().filter(|wrong| !wrong.is_whole);
+        let firm = all.iter().filter(|wrong| wrong.forbidden.is_some());
         firm.map(|wrong| (wrong.part, wrong.word.field(), wrong.value))
             .collect()
     }
@@ -202,7 +258,7 @@ mod tests {
         let top = u32::MAX;
         for expected in [
             (0, "optxrs_ddp", 0),
-            (0, "xmdmi_disp", 4),
+            (0, "xmdmi_disp", 132),
             (0, "xmdmi_length", 65_537),
             (0, "xmdl_type", 6),
             (0, "xmdl_offset", 2),
@@ -221,6 +277,19 @@ mod tests {
             .map(|it| it.value)
             .collect();
         assert_eq!(whole, [124, 1, 8188, 8191, 132]);
+        // No rule says what a client makes of these.
+        let left = all
+            .iter()
+            .filter(|it| !it.is_whole && it.forbidden.is_none());
+        let left: Vec<(&str, u32)> = left.map(|it| (it.word.field(), it.value)).collect();
+        let disp = [0, 1, 4, 127].map(|value| ("xmdmi_disp", value));
+        let others = [
+            ("xmdmi_length", 0),
+            ("optxrs_count", 0),
+            ("optxrs_pslen", 129),
+            ("optxrs_pslen", 9152),
+        ];
+        assert_eq!(left, [&disp[..], &others].concat());
         assert_eq!(response(&[1, 128], 9152, 65_536), None);
     }
 }

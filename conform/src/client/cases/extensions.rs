@@ -241,12 +241,12 @@ fn replies() -> Vec<Case> {
         wrong(
             1003,
             "xmdmi_disp",
-            "ROPT_XMTRESP whose item has another position",
+            "ROPT_XMTRESP whose item is behind the end of the message",
         ),
         wrong(
             1004,
             "xmdmi_length",
-            "ROPT_XMTRESP whose item has no byte, or more than came",
+            "ROPT_XMTRESP whose item has more bytes than came",
         ),
         wrong(
             1005,
@@ -266,12 +266,12 @@ fn replies() -> Vec<Case> {
         wrong(
             1008,
             "optxrs_count",
-            "ROPT_XMTRESP with another number of transmissions",
+            "ROPT_XMTRESP that says there are more transmissions",
         ),
         wrong(
             1009,
             "optxrs_pslen",
-            "ROPT_XMTRESP with another length of the payload",
+            "ROPT_XMTRESP whose payload is longer than the message, or shorter than the results",
         ),
     ]
 }
