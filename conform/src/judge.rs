@@ -191,7 +191,7 @@ pub fn judge(
 
 /// Cases that are not selected, or not performed yet, and that selected ones need. They are performed silently.
 struct Bases<'a> {
-    cases: &'a [Case],
+    cases: HashMap<String, &'a Case>,
     selection: &'a Selection,
     server: &'a Server,
     /// Each case that was looked at, with what is wrong with it, if anything is.
@@ -201,7 +201,7 @@ struct Bases<'a> {
 impl<'a> Bases<'a> {
     fn new(cases: &'a [Case], selection: &'a Selection, server: &'a Server) -> Self {
         Self {
-            cases,
+            cases: cases.iter().map(|case| (case.address(), case)).collect(),
             selection,
             server,
             known: HashMap::new(),
@@ -209,36 +209,60 @@ impl<'a> Bases<'a> {
     }
 
     /// Returns why a case that needs the one with this address is not tested, if it is not.
-    fn wrong(&mut self, address: &'a str) -> Option<&'static str> {
-        if let Some(known) = self.known.get(address) {
-            return *known;
+    fn wrong(&mut self, mut address: &'a str) -> Option<&'static str> {
+        // Each needs the next one. Files can have chains of any length, so this is no recursion.
+        let mut chain = Vec::new();
+        let mut wrong = loop {
+            if let Some(known) = self.known.get(address) {
+                break *known;
+            }
+            let case = match self.performable(address) {
+                Ok(case) => case,
+                Err(known) => {
+                    self.known.insert(address, known);
+                    break known;
+                }
+            };
+            // Until more is known. Files of cases can have some that need each other.
+            self.known.insert(address, Some("needs itself"));
+            chain.push((address, case));
+            match case.needs.as_deref() {
+                Some(needed) => address = needed,
+                None => break None,
+            }
+        };
+        while let Some((address, case)) = chain.pop() {
+            wrong = match wrong {
+                Some(_) => Some("was not tested"),
+                None => self.performed(case),
+            };
+            self.known.insert(address, wrong);
         }
-        // Until more is known. Files of cases can have some that need each other.
-        self.known.insert(address, Some("needs itself"));
-        let wrong = self.look_at(address);
-        self.known.insert(address, wrong);
         wrong
     }
 
-    fn look_at(&mut self, address: &'a str) -> Option<&'static str> {
-        let Some(case) = self.cases.iter().find(|it| it.address() == address) else {
-            return Some("is the address of no case");
+    /// Returns a case that is to be performed, unless one that it needs is wrong.
+    ///
+    /// # Errors
+    /// It is not performed. If that is wrong, there is the reason.
+    fn performable(&self, address: &str) -> Result<&'a Case, Option<&'static str>> {
+        let Some(case) = self.cases.get(address) else {
+            return Err(Some("is the address of no case"));
         };
         if self.selection.skips(address, case.dialect.group()) {
-            return Some("was left out");
+            return Err(Some("was left out"));
         }
         if case.hostile && !self.selection.hostile {
-            return Some("could exhaust the server, and was left out");
+            return Err(Some("could exhaust the server, and was left out"));
         }
         // Nothing is known of a case that cannot be performed here.
-        if self.selection.unfit.contains_key(address) {
-            return None;
+        match self.selection.unfit.contains_key(address) {
+            true => Err(None),
+            false => Ok(case),
         }
-        if let Some(needed) = case.needs.as_deref()
-            && self.wrong(needed).is_some()
-        {
-            return Some("was not tested");
-        }
+    }
+
+    fn performed(&self, case: &Case) -> Option<&'static str> {
         match perform(case, self.server).result {
             Ok(()) | Err(Failed::NotApplicable(_)) => None,
             Err(Failed::Deviation(_) | Failed::Unreachable(_)) => Some("failed"),

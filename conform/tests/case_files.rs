@@ -126,11 +126,30 @@ fn a_base_whose_own_base_fails_is_not_performed() {
     let not_tested = |it: &str| Verdict::NotTested(format!("rfc8166/4.6.2/{it}"));
     let verdicts = verdicts_of(&(first + &second + &third), &only);
     assert_eq!(verdicts, [not_tested("901 was not tested")]);
-    // Two that need each other.
+    // Two that need each other, and one that needs itself.
     let other = failing(900, "needs rfc8166/4.6.2/901");
     let verdicts = verdicts_of(&(other + &second), &Selection::default());
     let each = ["901 was not tested", "900 was not tested"];
     assert_eq!(verdicts, each.map(not_tested));
+    let itself = failing(900, "needs rfc8166/4.6.2/900");
+    let verdicts = verdicts_of(&itself, &Selection::default());
+    assert_eq!(verdicts, [not_tested("900 was not tested")]);
+}
+
+/// Regression test: a file in which each of many cases needs the next one overflowed the stack.
+#[test]
+fn a_chain_of_bases_may_have_any_length() {
+    const CASES: u32 = 20_000;
+    let needing = |number: u32| failing(number, &format!("needs rfc8166/4.6.2/{}", number + 1));
+    let first = Selection {
+        only: vec!["rfc8166/4.6.2/1".into()],
+        ..Selection::default()
+    };
+    let mut text: String = (1..=CASES).map(needing).collect();
+    // The last one of the chain is the only one that is performed.
+    text += &failing(CASES + 1, "");
+    let why = "rfc8166/4.6.2/2 was not tested";
+    assert_eq!(verdicts_of(&text, &first), [Verdict::NotTested(why.into())]);
 }
 
 #[test]
