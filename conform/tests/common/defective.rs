@@ -10,7 +10,7 @@
 )]
 
 use std::collections::HashSet;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,8 @@ use std::time::Duration;
 use rpcrdma_conform::wire::ddp::{Tagged, Untagged};
 use rpcrdma_conform::wire::v1::{self, Header, Message, Segment};
 use rpcrdma_conform::wire::{mpa, rpc, wg};
+
+use super::relay::{UNTAGGED, is_send, next_ulpdu, pass_opening};
 
 /// Calls in progress that are served; one more ends the connection.
 const BACKED: u32 = 4;
@@ -176,18 +178,9 @@ impl Relay {
     }
 
     fn pass_all(&mut self, from: &mut TcpStream, to: &mut TcpStream) -> std::io::Result<()> {
-        let mut frame = [0; 20];
-        from.read_exact(&mut frame)?;
-        let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
-        from.read_exact(&mut private)?;
-        to.write_all(&[&frame[..], &private].concat())?;
+        pass_opening(&mut *from, &mut *to, |_| {})?;
         loop {
-            let mut length = [0; 2];
-            from.read_exact(&mut length)?;
-            let length = usize::from(u16::from_be_bytes(length));
-            let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
-            from.read_exact(&mut ulpdu)?;
-            ulpdu.truncate(length);
+            let ulpdu = next_ulpdu(&mut *from)?;
             if let Some(message) = self.defect.endless().filter(|_| !self.is_call) {
                 for msn in 1.. {
                     to.write_all(&mpa::fpdu(&Untagged::send(msn, &message).ulpdu(), false))?;
@@ -214,7 +207,6 @@ impl Relay {
 
     /// Returns the ULPDU that is passed on, if any.
     fn changed(&mut self, mut ulpdu: Vec<u8>) -> Option<Vec<u8>> {
-        const UNTAGGED: usize = 18;
         let (is_tagged, opcode) = (ulpdu[0] & 0x80 != 0, ulpdu[1] & 0x0f);
         if is_tagged {
             if self.defect == Defect::Padding && opcode == 0 {
@@ -222,8 +214,7 @@ impl Relay {
             }
             return Some(ulpdu);
         }
-        let is_send = matches!(opcode, 3 | 4);
-        if !is_send || ulpdu.len() < UNTAGGED {
+        if !is_send(&ulpdu) {
             return Some(ulpdu);
         }
         let msn = u32::from_be_bytes(ulpdu[10..14].try_into().unwrap());

@@ -9,7 +9,7 @@
 )]
 
 use std::collections::{HashMap, HashSet};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 
@@ -17,10 +17,8 @@ use rpcrdma_conform::wire::ddp::{self, Arrived, ReadRequest, Tagged, Untagged};
 use rpcrdma_conform::wire::v1::{self, Header, Message};
 use rpcrdma_conform::wire::{mpa, rpc};
 
-use super::relay::{Passing, Relay};
+use super::relay::{Passing, Relay, UNTAGGED, next_ulpdu, pass_opening};
 
-/// The header of an untagged DDP segment, bytes.
-const UNTAGGED: usize = 18;
 /// The judge's `rtmax`.
 const RTMAX: u32 = 8192;
 /// `accept_stat` SYSTEM_ERR.
@@ -106,22 +104,14 @@ struct Connection {
 
 impl Passing for Connection {
     fn pass(&self, mut from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
-        let mut frame = [0; 20];
-        from.read_exact(&mut frame)?;
-        let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
-        from.read_exact(&mut private)?;
-        if is_call && self.defect == Defect::ReservedFlag {
-            let length = private.len();
-            private[length - 3] |= 0x80;
-        }
-        to.write_all(&[&frame[..], &private].concat())?;
+        pass_opening(from, to, |private| {
+            if is_call && self.defect == Defect::ReservedFlag {
+                let length = private.len();
+                private[length - 3] |= 0x80;
+            }
+        })?;
         loop {
-            let mut length = [0; 2];
-            from.read_exact(&mut length)?;
-            let length = usize::from(u16::from_be_bytes(length));
-            let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
-            from.read_exact(&mut ulpdu)?;
-            ulpdu.truncate(length);
+            let ulpdu = next_ulpdu(from)?;
             if let Some(Arrived::Read(request)) = ddp::parse(&ulpdu)
                 && self.defect == Defect::MemoryStays
                 && self.answered.lock().unwrap().contains(&request.source)

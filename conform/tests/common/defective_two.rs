@@ -10,14 +10,14 @@
     reason = "helpers of tests, which clippy takes for none"
 )]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;
 
 use rpcrdma_conform::wire::v2::{self, HEAD, OPERATION, Operation};
 use rpcrdma_conform::wire::{mpa, rpc, v1};
 
-use super::relay::{Passing, Relay};
+use super::relay::{Passing, Relay, UNTAGGED, is_send, next_ulpdu, pass_opening};
 
 /// A characteristic that nobody knows, which cases tell.
 const UNKNOWN: u32 = 99;
@@ -77,23 +77,12 @@ struct Connection {
 }
 
 impl Passing for Connection {
-    fn pass(&self, mut from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
-        const UNTAGGED: usize = 18;
-        let mut frame = [0; 20];
-        from.read_exact(&mut frame)?;
-        let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
-        from.read_exact(&mut private)?;
-        to.write_all(&[&frame[..], &private].concat())?;
+    fn pass(&self, from: &TcpStream, mut to: &TcpStream, is_call: bool) -> std::io::Result<()> {
+        pass_opening(from, to, |_| {})?;
         let mut dropped = 0;
         loop {
-            let mut length = [0; 2];
-            from.read_exact(&mut length)?;
-            let length = usize::from(u16::from_be_bytes(length));
-            let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
-            from.read_exact(&mut ulpdu)?;
-            ulpdu.truncate(length);
-            let is_send = ulpdu[0] & 0x80 == 0 && matches!(ulpdu[1] & 0x0f, 3 | 4);
-            if is_send && ulpdu.len() >= UNTAGGED {
+            let mut ulpdu = next_ulpdu(from)?;
+            if is_send(&ulpdu) {
                 let number = word(&ulpdu, 10) - dropped;
                 put(&mut ulpdu, 10, number);
                 // What is changed is in the first segment of a message.

@@ -5,34 +5,25 @@
     reason = "helpers of tests, which clippy takes for none"
 )]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 use rpcrdma_conform::wire::mpa;
 
+use super::relay::{UNTAGGED, is_send, next_ulpdu, pass_opening};
+
 /// Passes on one direction of a connection: FPDUs without CRC, with the messages of Sends as `change` returns them.
 pub fn pass_messages(
-    mut from: &TcpStream,
+    from: &TcpStream,
     mut to: &TcpStream,
     change: impl Fn(Vec<u8>) -> Vec<u8>,
 ) -> std::io::Result<()> {
-    const UNTAGGED: usize = 18;
-    let mut frame = [0; 20];
-    from.read_exact(&mut frame)?;
-    let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
-    from.read_exact(&mut private)?;
-    to.write_all(&[&frame[..], &private].concat())?;
+    pass_opening(from, to, |_| {})?;
     // The segments of a message that is not complete.
     let mut begun: Vec<Vec<u8>> = Vec::new();
     loop {
-        let mut length = [0; 2];
-        from.read_exact(&mut length)?;
-        let length = usize::from(u16::from_be_bytes(length));
-        let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
-        from.read_exact(&mut ulpdu)?;
-        ulpdu.truncate(length);
-        let is_send = ulpdu[0] & 0x80 == 0 && matches!(ulpdu[1] & 0x0f, 3 | 4);
-        if !is_send || ulpdu.len() < UNTAGGED {
+        let ulpdu = next_ulpdu(from)?;
+        if !is_send(&ulpdu) {
             to.write_all(&mpa::fpdu(&ulpdu, false))?;
             continue;
         }

@@ -6,9 +6,45 @@
     reason = "helpers of tests, which clippy takes for none"
 )]
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use rpcrdma_conform::wire::mpa;
+
+/// Passes on the MPA frame with which an end begins, with the private data as `change` returns it.
+pub fn pass_opening(
+    mut from: impl Read,
+    mut to: impl Write,
+    change: impl FnOnce(&mut [u8]),
+) -> std::io::Result<()> {
+    let mut frame = [0; 20];
+    from.read_exact(&mut frame)?;
+    let mut private = vec![0; usize::from(u16::from_be_bytes([frame[18], frame[19]]))];
+    from.read_exact(&mut private)?;
+    change(&mut private);
+    to.write_all(&[&frame[..], &private].concat())
+}
+
+/// Reads the ULPDU of the next FPDU, whose CRC is not looked at.
+pub fn next_ulpdu(mut from: impl Read) -> std::io::Result<Vec<u8>> {
+    let mut length = [0; 2];
+    from.read_exact(&mut length)?;
+    let length = usize::from(u16::from_be_bytes(length));
+    let mut ulpdu = vec![0; length + mpa::padding(length) + 4];
+    from.read_exact(&mut ulpdu)?;
+    ulpdu.truncate(length);
+    Ok(ulpdu)
+}
+
+/// Returns whether a ULPDU is a segment of a Send.
+pub fn is_send(ulpdu: &[u8]) -> bool {
+    ulpdu.len() >= UNTAGGED && ulpdu[0] & 0x80 == 0 && matches!(ulpdu[1] & 0x0f, 3 | 4)
+}
+
+/// The header of an untagged DDP segment, bytes.
+pub const UNTAGGED: usize = 18;
 
 /// The relay of one performance. Once it is dropped, it accepts no more connections.
 pub struct Relay {

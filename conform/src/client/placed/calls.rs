@@ -144,29 +144,13 @@ pub(in crate::client) fn joined(
     let mut end = 8_u64;
     for item in &placed.items {
         let [position, length, segment, offset] = *item;
-        let (at, octets) = (position as usize, u64::from(length));
-        let kept =
-            length > 0 && position % 4 == 0 && u64::from(position) >= end && at <= payload.len();
-        findings.look(Rule::PlacedItem, kept, || {
-            format!("an item of {length} bytes at position {position}")
-        });
-        if !kept {
-            return None;
-        }
-        end = u64::from(position) + octets.next_multiple_of(4);
         let extent = (length as usize, offset as usize);
-        let data = located(
-            &mut sequence.parts,
-            targets,
-            extent,
-            segment as usize..=usize::MAX,
-        );
-        findings.look(Rule::PlacedLayout, data.is_ok(), || {
-            data.clone().err().unwrap_or_default()
-        });
-        let mut data = data.ok()?;
-        data.resize(data.len().next_multiple_of(4), 0);
-        payload.splice(at..at, data);
+        let numbers = segment as usize..=usize::MAX;
+        let place = (position, length, end);
+        insert(findings, &mut payload, place, || {
+            located(&mut sequence.parts, targets, extent, numbers)
+        })?;
+        end = u64::from(position) + u64::from(length).next_multiple_of(4);
     }
     for part in &mut sequence.parts {
         padding(findings, part);
@@ -190,6 +174,33 @@ pub(in crate::client) fn joined(
         header: placed.header,
         payload,
     })
+}
+
+/// Puts an item and its round-up into a Payload stream, and looks at its place: the position, the length, and the least
+/// position that it may have. `data` finds its bytes. Returns `None` if no call comes of it.
+pub(in crate::client) fn insert(
+    findings: &mut Findings,
+    payload: &mut Vec<u8>,
+    (position, length, least): (u32, u32, u64),
+    data: impl FnOnce() -> Result<Vec<u8>, String>,
+) -> Option<()> {
+    let at = position as usize;
+    let kept =
+        length > 0 && position % 4 == 0 && u64::from(position) >= least && at <= payload.len();
+    findings.look(Rule::PlacedItem, kept, || {
+        format!("an item of {length} bytes at position {position}")
+    });
+    if !kept {
+        return None;
+    }
+    let data = data();
+    findings.look(Rule::PlacedLayout, data.is_ok(), || {
+        data.clone().err().unwrap_or_default()
+    });
+    let mut data = data.ok()?;
+    data.resize(data.len().next_multiple_of(4), 0);
+    payload.splice(at..at, data);
+    Some(())
 }
 
 /// Returns the bytes of the header of RDMA2_CALL_PLACED.

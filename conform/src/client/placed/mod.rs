@@ -8,7 +8,7 @@ mod replies;
 mod state;
 mod told;
 
-pub(super) use calls::{Joined, eligible};
+pub(super) use calls::{Joined, eligible, insert};
 pub(super) use layout::{Element, Target, targets};
 pub(super) use places::{Part, located, padding};
 pub(super) use replies::{announcements, placed_messages, stray};

@@ -1,7 +1,7 @@
 //! Calls by ROPT_XMTREQ and ROPT_XMTCONT (rtrext-00, 7, 9.2 and 9.4).
 
 use crate::client::call::Call;
-use crate::client::placed::{Part, Target, eligible, located, padding};
+use crate::client::placed::{Part, Target, eligible, insert, located, padding};
 use crate::client::rules::{Findings, Rule};
 use crate::wire::v1::{self, Header, Segment};
 use crate::wire::v2::{OPERATION, Operation, XMTREQ};
@@ -227,24 +227,12 @@ impl Group {
                 }
                 Place::Targets(offset, numbers) => (*offset as usize, numbers),
             };
-            let kept = at % 4 == 0 && *length > 0 && *at as usize <= payload.len();
-            findings.look(Rule::PlacedItem, kept, || {
-                format!("an item of {length} bytes at position {at}")
-            });
-            if !kept {
-                return None;
-            }
             let numbers = numbers.iter().map(|it| *it as usize);
             let extent = (*length as usize, offset);
-            let data = located(&mut self.parts, targets, extent, numbers);
-            findings.look(Rule::PlacedLayout, data.is_ok(), || {
-                data.clone().err().unwrap_or_default()
-            });
-            let mut data = data.ok()?;
-            data.resize(data.len().next_multiple_of(4), 0);
-            let at = *at as usize;
-            payload.splice(at..at, data);
-            placed.push((at as u32, *length));
+            insert(findings, &mut payload, (*at, *length, 0), || {
+                located(&mut self.parts, targets, extent, numbers)
+            })?;
+            placed.push((*at, *length));
         }
         for part in &mut self.parts {
             padding(findings, part);
