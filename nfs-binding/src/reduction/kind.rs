@@ -4,8 +4,9 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::Direction;
 use super::legacy;
+use super::{COMPOUND, Direction, NFS_V4};
+use crate::proto::NFS_PROGRAM;
 use crate::v4::operations;
 
 /// The program, version and procedure of a call, and of an NFSv4 COMPOUND its operations. Calls of
@@ -55,9 +56,15 @@ impl fmt::Display for CallKind {
             ..
         } = *self;
         let Some(minor) = self.minor else {
-            return match legacy::name(program, version, procedure) {
-                Some((program, name)) => write!(f, "{program} {name}"),
-                None => write!(f, "program {program} v{version} procedure {procedure}"),
+            match legacy::name(program, version, procedure) {
+                Some((program, name)) => write!(f, "{program} {name}")?,
+                None => write!(f, "program {program} v{version} procedure {procedure}")?,
+            }
+            // With integrity alone, the operations could be read.
+            let is_compound = (program, version, procedure) == (NFS_PROGRAM, NFS_V4, COMPOUND);
+            return match self.whole {
+                Some(WholeReason::Protected) if is_compound => f.write_str(" (encrypted)"),
+                _ => Ok(()),
             };
         };
         let callback = self.direction == Some(Direction::Backward);

@@ -277,7 +277,7 @@ pub(super) fn name(
     let index = procedure as usize;
     let names = match (program, version) {
         (NFS_PROGRAM, NFS_VERSION) => ("NFSv3", *nfs::NAMES.get(index)?),
-        (NFS_PROGRAM, 4) if procedure == 0 => ("NFSv4", "NULL"),
+        (NFS_PROGRAM, 4) => ("NFSv4", *["NULL", "COMPOUND"].get(index)?),
         (MOUNT_PROGRAM, 3) => ("MOUNT", *mnt::NAMES.get(index)?),
         _ => {
             let called = match (program, version) {

@@ -309,6 +309,8 @@ fn kinds_have_names() {
     assert_eq!(name(100_003, 3, 6), "NFSv3 READ");
     assert_eq!(name(100_003, 2, 6), "NFSv2 READ");
     assert_eq!(name(100_003, 4, 0), "NFSv4 NULL");
+    assert_eq!(name(100_003, 4, 1), "NFSv4 COMPOUND");
+    assert_eq!(name(100_003, 4, 2), "program 100003 v4 procedure 2");
     assert_eq!(name(100_005, 3, 1), "MOUNT MNT");
     assert_eq!(name(100_227, 3, 1), "NFSACL GETACL");
     assert_eq!(name(100_021, 4, 2), "lock manager: a call");

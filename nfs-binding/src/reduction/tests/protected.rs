@@ -92,6 +92,7 @@ fn with_privacy_nothing_is_reduced_and_there_is_room_for_any_reply() {
         });
         let reduced = forward(&mut reducer(), &call);
         assert_eq!(reduced.kind.whole, Some(WholeReason::Protected));
+        assert_eq!(reduced.kind.to_string(), "NFSv4 COMPOUND (encrypted)");
         assert_eq!(reduced.message, received(&call, &[]));
         assert_eq!(reduced.room.payload, DEFAULT_MAX_REPLY);
     }
