@@ -190,6 +190,10 @@ fn things_that_are_not_there_or_of_the_wrong_kind() {
         with(proto, &["rm", &url("/data/dir")]).fails_with(&["directory", "-r"]);
         with(proto, &["cat", &url("/data/dir")]).fails_with(&["directory"]);
         with(proto, &["ls", &url("/data/file/below")]).fails_with(&["not a directory"]);
+        for command in ["ls", "stat"] {
+            let advice = format!("`rpcrdma ls {}` lists what is there", url("/data/dir"));
+            with(proto, &[command, &url("/data/dir/none")]).fails_with(&["no such file", &advice]);
+        }
         with(proto, &["mkdir", &url("/data/dir")]).fails_with(&["exists"]);
         for command in ["mkdir", "rm"] {
             with(proto, &[command, &url("/data")]).fails_with(&["export's root"]);

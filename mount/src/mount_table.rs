@@ -49,13 +49,20 @@ pub(crate) fn find(path: &Path) -> io::Result<Option<MountEntry>> {
 /// Returns the uppermost mount at a directory, which a program of this kind must have made.
 ///
 /// # Errors
-/// [`MountError::NotMounted`], or [`MountError::MountPoint`] if there is no such directory.
+/// [`MountError::NotMounted`], also if there is no such directory; [`MountError::MountPoint`] if it cannot be reached.
 pub fn ours_at(at: &Path) -> Result<MountEntry, MountError> {
     let mount_point = |source| MountError::MountPoint {
         path: at.to_owned(),
         source,
     };
-    let path = absolute(at).map_err(mount_point)?;
+    let path = match absolute(at) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let what = format!("there is no such directory (`findmnt -t {TYPE}` lists the mounts)");
+            let path = at.to_owned();
+            return Err(MountError::NotMounted { path, what });
+        }
+        absolute => absolute.map_err(mount_point)?,
+    };
     let what = match find(&path).map_err(mount_point)? {
         Some(entry) if entry.is_ours() => return Ok(entry),
         Some(entry) => format!("is a mount of type {}, not {TYPE}", entry.file_system),

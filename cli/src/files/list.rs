@@ -1,7 +1,7 @@
 //! The commands `exports`, `ls` and `stat`.
 
-use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsUrl, Object};
-use nfs_binding::proto::{Attributes, FileType, NfsTime};
+use nfs_binding::client::{DisplayPath, Follow, Mount3, NfsError, NfsUrl, Object};
+use nfs_binding::proto::{Attributes, FileType, NfsTime, Status};
 use rpcrdma_setup::access::Mounted;
 use rpcrdma_setup::catalog::Catalog;
 use rpcrdma_setup::mount_options::MountOptions;
@@ -114,7 +114,7 @@ fn list(
     let (mount, path, runtime) = (&mounted.mount, &mounted.path, &mounted.reached.runtime);
     let object = runtime
         .block_on(mount.resolve(path, Follow::Yes))
-        .context(url)?;
+        .map_err(|error| not_found(url, &error))?;
     if object.attributes.file_type != FileType::Directory {
         let entry = Entry {
             url: url.clone(),
@@ -143,6 +143,25 @@ fn list(
         show(mounted, Entry { url, name, object })?;
     }
     Ok(())
+}
+
+/// Returns the failure for an object that was not found, with what to type to see the names that there are.
+fn not_found(url: &NfsUrl, error: &NfsError) -> Failure {
+    let path = url.path.strip_suffix(b"/").unwrap_or(&url.path);
+    let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    match error.status() {
+        Some(Status::NOENT) if end > 0 => {
+            let path = path[..end].to_vec();
+            let parent = NfsUrl {
+                path,
+                ..url.clone()
+            };
+            Failure::Work(format!(
+                "{url}: {error} (`rpcrdma ls {parent}` lists what is there)"
+            ))
+        }
+        _ => Failure::Work(format!("{url}: {error}")),
+    }
 }
 
 /// Returns the URL of a name in the directory of another URL.
@@ -204,7 +223,8 @@ pub(crate) fn stat(args: &StatArgs, catalog: &Catalog) -> Result<(), Failure> {
     let shown = each(&args.urls, |url| {
         let mounted = access.mount(url)?;
         let finding = mounted.mount.resolve(&mounted.path, Follow::No);
-        let object = mounted.reached.runtime.block_on(finding).context(url)?;
+        let found = mounted.reached.runtime.block_on(finding);
+        let object = found.map_err(|error| not_found(url, &error))?;
         if args.json {
             let entry = Entry {
                 url: url.clone(),
