@@ -190,6 +190,10 @@ fn a_command_finds_what_was_prepared_and_nothing_else() {
     ]);
     words.arg("--html").arg(&html).args(compare_place());
     let finished = Running::start(&mut words).finish().ok();
+    // How long it takes, before it begins.
+    for said in ["once, untimed, before 4 runs", "(run 1 of 4, at least "] {
+        assert!(finished.stderr.contains(said), "{finished:#?}");
+    }
     assert!(
         finished.stdout.contains("NFS calls over tcp: "),
         "{finished:#?}"

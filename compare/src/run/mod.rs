@@ -257,11 +257,15 @@ impl Runs {
         };
         // The machine's caches have nothing of the command before its first run, which would be
         // that of the first variant.
+        let begun = Instant::now();
         if let Some(&first) = options.via.first() {
             let name = self.workload.name();
-            show(&format_args!("running {name} once, untimed"));
+            let all = count(all.into(), "run", "runs");
+            show(&format_args!("running {name} once, untimed, before {all}"));
             once(first, delays.asked, 1)?;
         }
+        // Runs over longer links take longer than this one.
+        let least = begun.elapsed() * all;
         let begun = Instant::now();
         for run in 1..=self.run.runs {
             for index in rotated(options.via.len(), run - 1) {
@@ -270,7 +274,7 @@ impl Runs {
                 let mut over = BTreeMap::new();
                 for delay in delays.links(run - 1) {
                     let left = match number {
-                        0 => String::new(),
+                        0 => format!(", at least {} s", least.as_secs() + 1),
                         done => {
                             let left = begun.elapsed() * (all - done) / done;
                             format!(", about {} s left", left.as_secs() + 1)
