@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::dialect::Dialect;
+use crate::difference::{difference, difference_at_end};
 use crate::operation::Operation;
 use crate::pattern::Pattern;
 use crate::wire::v1::{self, Header, Message, Segment};
@@ -266,13 +267,10 @@ impl Reply {
     pub fn check_payload(&self, payload: &[u8]) -> Result<(), String> {
         let begins = Xdr::new().word(self.xid).words(&self.words).done();
         let ends = Xdr::new().words(&self.ends).done();
-        let whole = self.more || payload.len() == begins.len();
-        match payload.starts_with(&begins) && payload.ends_with(&ends) && whole {
-            true => Ok(()),
-            false => Err(format!(
-                "the RPC message {:x?}, which must begin with {begins:x?} and end with {ends:x?}",
-                &payload[..payload.len().min(160)]
-            )),
+        let differs = difference(payload, &begins, self.more);
+        match differs.or_else(|| difference_at_end(payload, &ends)) {
+            None => Ok(()),
+            Some(difference) => Err(difference),
         }
     }
 }

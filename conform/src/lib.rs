@@ -50,6 +50,7 @@ pub mod characteristics;
 pub mod client;
 mod connection_wg;
 pub mod dialect;
+mod difference;
 mod exchange;
 pub mod expect;
 pub mod fields;

@@ -1,5 +1,6 @@
 //! Expected operations of extensions of version 2 of 2016.
 
+use crate::difference::difference;
 use crate::wire::v2;
 
 /// An expected RDMA2_OPTIONAL (version-two-01, section 4.2). What is `None` is not compared.
@@ -65,12 +66,8 @@ impl Operation {
         if let Some(wanted) = self.length.filter(|it| *it != length) {
             return Err(format!("{name} of {length} bytes, not {wanted}"));
         }
-        if !is.rest.starts_with(&self.begins) {
-            let begins = &is.rest[..is.rest.len().min(self.begins.len())];
-            return Err(format!(
-                "{name} with the payload {begins:x?}, which must begin with {:x?}",
-                self.begins
-            ));
+        if let Some(difference) = difference(&is.rest, &self.begins, true) {
+            return Err(format!("{name} with {difference}"));
         }
         match is.rest.ends_with(&self.ends) {
             true => Ok(()),

@@ -1,9 +1,9 @@
 //! Expected messages by their fields, of cases in files.
 
-use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::difference::difference;
 use crate::fields::{Leaf, decode};
 use crate::vocabulary::{HeaderType, Vocabulary};
 use crate::wire::{Reader, v1};
@@ -87,18 +87,9 @@ impl Pattern {
             return Ok(());
         };
         let payload = rpc.unwrap_or(&decoded.rest);
-        let is_whole = wanted.more || payload.len() == wanted.begins.len();
-        match payload.starts_with(&wanted.begins) && is_whole {
-            true => Ok(()),
-            false => {
-                let most = wanted.begins.len().max(64).min(payload.len());
-                let (is, begins) = (hex(&payload[..most]), hex(&wanted.begins));
-                let and = if wanted.more { "begins with" } else { "is" };
-                Err(format!(
-                    "{name} with {} bytes of RPC: {is}, which {and} not {begins}",
-                    payload.len()
-                ))
-            }
+        match difference(payload, &wanted.begins, wanted.more) {
+            None => Ok(()),
+            Some(difference) => Err(format!("{name} with {difference}")),
         }
     }
 
@@ -133,15 +124,4 @@ impl Pattern {
 
 fn fourth_word(message: &[u8]) -> Option<u32> {
     Reader(message.get(12..)?).word()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let words = bytes.chunks(4).map(|word| {
-        word.iter().fold(String::new(), |mut text, byte| {
-            // Writing to a String does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    });
-    words.collect::<Vec<_>>().join(" ")
 }

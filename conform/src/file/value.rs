@@ -36,15 +36,6 @@ pub(super) const PROCEDURES: [&str; 22] = [
     "PATHCONF",
     "COMMIT",
 ];
-/// The names of the results of a call that was accepted, in the order of their numbers (RFC 5531, section 9).
-pub(super) const RESULTS: [&str; 6] = [
-    "SUCCESS",
-    "PROG_UNAVAIL",
-    "PROG_MISMATCH",
-    "PROC_UNAVAIL",
-    "GARBAGE_ARGS",
-    "SYSTEM_ERR",
-];
 /// The most XIDs of one case.
 const MOST_XIDS: usize = 1024;
 /// The most bytes of one value.
@@ -173,12 +164,16 @@ impl<'a> Context<'a> {
             ["call", rest @ ..] => self.call(line, rest, xid)?,
             ["reply", result, rest @ ..] => {
                 let results = self.octets(line, rest, xid)?;
-                let named = RESULTS.iter().position(|it| it == result);
+                let named = rpc::ACCEPT_STAT.iter().position(|it| it == result);
                 let status = named.map(|it| it as u32);
                 let number = || u32::try_from(self.number(result)?).ok();
                 let status = status.or_else(number).ok_or_else(|| {
                     let what = format!("{result} is no result of a call");
-                    line.wrong_at(result, what, format!("one of {}", RESULTS.join(", ")))
+                    line.wrong_at(
+                        result,
+                        what,
+                        format!("one of {}", rpc::ACCEPT_STAT.join(", ")),
+                    )
                 })?;
                 rpc::accepted(xid, status, &results)
             }

@@ -12,6 +12,53 @@ pub const CALL: u32 = 0;
 /// `msg_type` REPLY.
 pub const REPLY: u32 = 1;
 
+/// The names of `accept_stat`, by number.
+pub const ACCEPT_STAT: [&str; 6] = [
+    "SUCCESS",
+    "PROG_UNAVAIL",
+    "PROG_MISMATCH",
+    "PROC_UNAVAIL",
+    "GARBAGE_ARGS",
+    "SYSTEM_ERR",
+];
+
+/// Returns the name of an `nfsstat3` (RFC 1813, section 2.6).
+#[must_use]
+pub fn status_name(status: u32) -> Option<&'static str> {
+    Some(match status {
+        0 => "NFS3_OK",
+        1 => "NFS3ERR_PERM",
+        2 => "NFS3ERR_NOENT",
+        5 => "NFS3ERR_IO",
+        6 => "NFS3ERR_NXIO",
+        13 => "NFS3ERR_ACCES",
+        17 => "NFS3ERR_EXIST",
+        18 => "NFS3ERR_XDEV",
+        19 => "NFS3ERR_NODEV",
+        20 => "NFS3ERR_NOTDIR",
+        21 => "NFS3ERR_ISDIR",
+        22 => "NFS3ERR_INVAL",
+        27 => "NFS3ERR_FBIG",
+        28 => "NFS3ERR_NOSPC",
+        30 => "NFS3ERR_ROFS",
+        31 => "NFS3ERR_MLINK",
+        63 => "NFS3ERR_NAMETOOLONG",
+        66 => "NFS3ERR_NOTEMPTY",
+        69 => "NFS3ERR_DQUOT",
+        70 => "NFS3ERR_STALE",
+        71 => "NFS3ERR_REMOTE",
+        10_001 => "NFS3ERR_BADHANDLE",
+        10_002 => "NFS3ERR_NOT_SYNC",
+        10_003 => "NFS3ERR_BAD_COOKIE",
+        10_004 => "NFS3ERR_NOTSUPP",
+        10_005 => "NFS3ERR_TOOSMALL",
+        10_006 => "NFS3ERR_SERVERFAULT",
+        10_007 => "NFS3ERR_BADTYPE",
+        10_008 => "NFS3ERR_JUKEBOX",
+        _ => return None,
+    })
+}
+
 /// An RPC call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -1,6 +1,6 @@
 //! RPC calls and replies of recorded messages.
 
-use crate::file::value::{PROCEDURES, RESULTS};
+use crate::file::value::PROCEDURES;
 use crate::wire::{Reader, rpc};
 
 /// Procedures of NFS version 3 whose first result is the same for any folder or file.
@@ -81,7 +81,7 @@ pub(super) fn result(call: &Call<'_>, in_one_message: bool, reply: &[u8]) -> Opt
     let length = from.word()? as usize;
     from.take(length.checked_next_multiple_of(4)?)?;
     let status = from.word()?;
-    let status = match RESULTS.get(status as usize) {
+    let status = match rpc::ACCEPT_STAT.get(status as usize) {
         Some(name) => (*name).to_owned(),
         None => status.to_string(),
     };
