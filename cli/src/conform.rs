@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nfs_binding::client::{Follow, NfsError, NfsUrl};
-use nfs_binding::proto::{FileHandle, SetAttributes};
+use nfs_binding::proto::{FileHandle, SetAttributes, Status};
 use nfs_copy::CopyOptions;
 use rpcrdma_conform::case::{Case, Ground};
 use rpcrdma_conform::client;
@@ -44,7 +44,8 @@ pub(crate) fn run(args: &ConformArgs, catalog: &Catalog) -> Result<(), Failure> 
         return conform_cases::from(args, capture);
     }
     let cases = conform_cases::all(args, &Ground::without_files(1))?;
-    let lists_clients = args.list && args.cases.is_empty();
+    // A URL selects the cases for servers.
+    let lists_clients = args.list && args.cases.is_empty() && args.url.is_none();
     let mut addresses: Vec<Address> = cases.iter().map(Address::from).collect();
     if lists_clients {
         addresses.extend(client::cases::all().iter().map(Address::of_client));
@@ -125,6 +126,12 @@ fn judged(
     let (cases, folder) = match args.read_only {
         true => {
             let objects = conform_read_only::objects(&mounted, user, first_xid()).context(url)?;
+            if objects.file.is_none() {
+                output::note(format_args!(
+                    "{url}: no regular file in this folder can be read, so the cases that need one are not applicable; \
+                     name a folder with a file that this user may read, of 16 KiB or more"
+                ));
+            }
             let make = |ground: &Ground| conform_cases::all(args, ground);
             let (cases, unfit) = read_only::cases(&objects, make)?;
             selection.unfit = unfit;
@@ -166,7 +173,7 @@ fn in_own_folder(
     user: (u32, u32),
     url: &NfsUrl,
 ) -> Result<(Vec<Case>, Folder), Failure> {
-    let folder = Folder::create(mounted).context(url)?;
+    let folder = Folder::create(mounted).map_err(|error| not_made(url, &error))?;
     let handle = |handle: FileHandle| handle.as_bytes().to_vec();
     let ground = Ground::new(
         handle(folder.folder),
@@ -182,6 +189,17 @@ fn in_own_folder(
             Err(error)
         }
     }
+}
+
+/// Returns the failure for a folder that could not be made, with what to do where nothing may be written.
+fn not_made(url: &NfsUrl, error: &NfsError) -> Failure {
+    let advice = match error.status() {
+        Some(Status::ROFS | Status::ACCES | Status::PERM) => {
+            " (the cases need a folder that this user may write; --read-only performs those that write nothing)"
+        }
+        _ => "",
+    };
+    Failure::Work(format!("{url}: {error}{advice}"))
 }
 
 /// Returns the address of the server: the only one that cases connect to.

@@ -33,10 +33,10 @@ pub(crate) fn objects(mounted: &Mounted, user: (u32, u32), xid: u32) -> Result<O
         }
         Ok::<_, NfsError>((folder, None))
     })?;
-    output::note(match &found {
-        Some((file, _)) => format!("cases read {}", String::from_utf8_lossy(&file.name)),
-        None => "there is no file that cases could read".to_owned(),
-    });
+    if let Some((file, _)) = &found {
+        let name = String::from_utf8_lossy(&file.name);
+        output::note(format_args!("cases read {name}"));
+    }
     let file = found.map(|(file, bytes)| (file.handle.as_bytes().to_vec(), bytes));
     Ok(Objects {
         folder: folder.as_bytes().to_vec(),

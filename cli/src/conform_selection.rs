@@ -1,7 +1,8 @@
 //! The cases that the options of `conform` select, and the deviations that are known already.
 
 use std::borrow::Cow;
-use std::fs;
+use std::collections::BTreeSet;
+use std::{fs, io};
 
 use rpcrdma_conform::case::{Case, Ground};
 use rpcrdma_conform::cases;
@@ -21,6 +22,8 @@ pub(crate) struct Address {
     group: &'static str,
     /// Whether it is performed with `--hostile` alone.
     hostile: bool,
+    /// Whether the case is for clients.
+    of_client: bool,
 }
 
 impl Address {
@@ -30,8 +33,32 @@ impl Address {
             address: case.address(),
             group: case.dialect.group(),
             hostile: false,
+            of_client: true,
         }
     }
+
+    /// Returns the addresses of all built-in cases: those for servers, and those for clients.
+    fn built_in() -> Vec<Self> {
+        let of_servers = cases::all(&Ground::without_files(1));
+        let of_clients = client::cases::all();
+        let of_clients = of_clients.iter().map(Self::of_client);
+        of_servers
+            .iter()
+            .map(Self::from)
+            .chain(of_clients)
+            .collect()
+    }
+
+    /// Returns the document.
+    fn document(&self) -> &str {
+        document(&self.address)
+    }
+}
+
+/// Returns the first component of an address.
+fn document(address: &str) -> &str {
+    let (document, _) = address.split_once('/').unwrap_or((address, ""));
+    document
 }
 
 impl From<&Case> for Address {
@@ -40,6 +67,7 @@ impl From<&Case> for Address {
             address: case.address(),
             group: case.dialect.group(),
             hostile: case.hostile,
+            of_client: false,
         }
     }
 }
@@ -70,9 +98,8 @@ impl Chosen {
             for prefix in prefixes {
                 let is_one = |it: &Address| is_of(&it.address, it.group, prefix);
                 if !cases.iter().any(is_one) {
-                    return Err(Failure::Usage(format!(
-                        "{option} {prefix}: no case has such an address (--list has all)"
-                    )));
+                    let why = why_none(args, prefix, cases);
+                    return Err(Failure::Usage(format!("{option} {prefix}: {why}")));
                 }
             }
         }
@@ -107,13 +134,54 @@ impl Chosen {
         }
     }
 
-    /// Adds to a report how many cases are left out, and what became of known deviations.
+    /// Adds to a report how many cases are left out, what became of known deviations, and why no case was tested.
     pub(crate) fn complete(&self, report: &mut Report, strict: bool) {
         report.left_out = self.left_out;
         if let Some(known) = &self.known {
             report.compare(known, strict);
         }
+        report.complete(strict);
     }
+}
+
+/// Says why none of the cases among which the options choose has this address, or one that begins with it, and what to
+/// type instead.
+fn why_none(args: &ConformArgs, prefix: &str, cases: &[Address]) -> String {
+    let built_in = Address::built_in();
+    let is_one = |it: &&Address| is_of(&it.address, it.group, prefix);
+    match built_in.iter().find(is_one) {
+        Some(it) if it.of_client => {
+            return format!(
+                "this is for clients, and the cases here are for servers; to judge a client, type rpcrdma conform \
+                 --listen ADDR:PORT --run COMMAND --only {prefix} (docs/conform-clients.md)"
+            );
+        }
+        Some(_) if args.listen.is_some() => {
+            return format!(
+                "this is for servers, and --listen judges a client; to judge a server, type rpcrdma conform --only \
+                 {prefix} nfs://SERVER/EXPORT (docs/conform.md)"
+            );
+        }
+        Some(_) => {
+            return "this is built-in, and --cases replaces what is built-in (--built-in: both)"
+                .into();
+        }
+        None => {}
+    }
+    let document = document(prefix);
+    let is_document = |it: &Address| is_of(&it.address, it.group, document);
+    if cases.iter().any(is_document) {
+        return format!(
+            "no case has such an address (--list --only {document} shows those that there are)"
+        );
+    }
+    let mut documents: BTreeSet<&str> = cases.iter().map(Address::document).collect();
+    documents.extend(cases.iter().map(|it| it.group));
+    let documents: Vec<&str> = documents.into_iter().collect();
+    format!(
+        "no case has such an address; addresses begin with {}",
+        documents.join(", ")
+    )
 }
 
 /// Reads the addresses of known deviations. They may be those of servers and of clients.
@@ -124,11 +192,15 @@ fn known(args: &ConformArgs, cases: &[Address]) -> Result<Option<Known>, Failure
     let wrong = |what: &dyn std::fmt::Display| {
         Failure::Usage(format!("--known {}: {what}", path.display()))
     };
-    let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => wrong(
+            &"there is no such file; it lists the addresses of known deviations, one a line (without known deviations, \
+              leave the option out)",
+        ),
+        _ => wrong(&error),
+    })?;
     let known = Known::parse(&text).map_err(|error| wrong(&error))?;
-    let of_servers = cases::all(&Ground::without_files(1));
-    let mut built_in: Vec<Address> = of_servers.iter().map(Address::from).collect();
-    built_in.extend(client::cases::all().iter().map(Address::of_client));
+    let built_in = Address::built_in();
     for address in known.addresses() {
         let mut all = built_in.iter().chain(cases);
         if !all.any(|it| it.address == address || it.group == address) {

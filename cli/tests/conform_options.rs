@@ -130,6 +130,18 @@ fn an_address_of_no_case_is_an_error() {
     refused(&words, &format!("--only rfc8166/4.52: {no_case}"));
     let words = ["--only", "rfc8166/4.5.2", "--skip", "rfc8166/4.5"];
     refused(&words, "--skip: no case is left");
+    // What to type instead.
+    let there = "--list --only rfc8166 shows those that there are";
+    refused(&["--only", "rfc8166/4.5.99"], there);
+    let documents = "rfc8797, rpcrdma1, rpcrdma2-01, rpcrdma2-07";
+    refused(&["--only", "rpcrdma3"], documents);
+    let of_client = "type rpcrdma conform --listen ADDR:PORT --run COMMAND --only ";
+    for address in ["rfc8166/4.2.1/1001", "send-placement-00", "rfc5040"] {
+        refused(&["--only", address], &format!("{of_client}{address} "));
+    }
+    let cases = write(dir.path(), "mine.case", CASES);
+    let words = ["--cases", &cases, "--only", "rfc8166/4.5"];
+    refused(&words, "--built-in");
     let known = write(
         dir.path(),
         "known",
@@ -142,7 +154,36 @@ fn an_address_of_no_case_is_an_error() {
     let known = write(dir.path(), "known", "rfc8166/4.5.2/1 rfc8166/4.5.2/2\n");
     refused(&["--known", &known], "line 1: ");
     let missing = dir.path().join("missing");
-    refused(&["--known", missing.to_str().unwrap()], "missing: ");
+    let why = "missing: there is no such file; it lists the addresses of known deviations";
+    refused(&["--known", missing.to_str().unwrap()], why);
+}
+
+#[test]
+fn a_list_has_what_the_other_options_select() {
+    let listed = |words: &[&str]| {
+        let list = run([&["conform", "--list"], words].concat()).ok().stdout;
+        let address = |line: &str| line.split(' ').next().unwrap().to_owned();
+        list.lines().map(address).collect::<Vec<_>>()
+    };
+    let is_of_client = |address: &String| {
+        let number = address.rsplit('/').next().unwrap();
+        number.parse::<u32>().unwrap() > 1000
+    };
+    let all = listed(&[]);
+    let [of_servers, of_clients] =
+        [&["nfs://192.0.2.1/none"][..], &["--listen", "192.0.2.1:1"]].map(listed);
+    assert!(!of_servers.iter().any(is_of_client));
+    assert!(of_clients.iter().all(is_of_client));
+    assert_eq!([of_servers, of_clients].concat(), all);
+    // A prefix of both versions 2, and one of a section's first components.
+    let both = listed(&["--only", "rpcrdma2", "nfs://192.0.2.1/none"]);
+    for begins in ["rpcrdma2-01/", "rpcrdma2-07/"] {
+        assert!(both.iter().any(|it| it.starts_with(begins)), "{begins}");
+    }
+    assert!(both.iter().all(|it| it.starts_with("rpcrdma2-")));
+    let by_reference = listed(&["--only", "rpcrdma2-01/rfc8166"]);
+    let begins = "rpcrdma2-01/rfc8166-";
+    assert!(by_reference.iter().all(|it| it.starts_with(begins)));
 }
 
 #[test]
@@ -412,9 +453,16 @@ fn an_export_without_a_file_is_judged_by_cases_that_need_none() {
     let needs = ": it needs a file, and the folder has no regular file ";
     assert!(done.stdout.contains(needs), "{done:?}");
     assert!(done.stdout.contains("ok      rfc8166/4.5.1/1 "), "{done:?}");
+    let advice = "name a folder with a file that this user may read, of 16 KiB or more";
+    assert!(done.stderr.contains(advice), "{done:?}");
+    let done = run(["conform", "--read-only", &url, "--only", "rfc8166/4.3.2/1"]);
+    assert_eq!(done.status.code(), Some(2), "{done:?}");
+    let why = ": no case was tested: ";
+    assert!(done.stderr.contains(why), "{done:?}");
     // Without the option, nothing can be tested there.
     let done = run(["conform", &url]);
     assert_eq!(done.status.code(), Some(2), "{done:?}");
+    assert!(done.stderr.contains("--read-only performs"), "{done:?}");
 }
 
 #[test]
@@ -450,5 +498,14 @@ fn the_help_fits_into_100_columns() {
         "--loopback",
     ] {
         assert!(help.contains(option), "{option}: {help}");
+    }
+    // All that addresses begin with.
+    let list = run(["conform", "--list"]).ok().stdout;
+    for line in list.lines() {
+        let (document, _) = line.split_once('/').unwrap();
+        assert!(help.contains(&format!(" {document}")), "{document}: {help}");
+    }
+    for of_version in ["rpcrdma1", "rpcrdma2"] {
+        assert!(help.contains(&format!(" {of_version} ")), "{help}");
     }
 }

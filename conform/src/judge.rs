@@ -52,17 +52,18 @@ impl Selection {
     }
 }
 
-/// Returns whether `prefix` names a case: by its address or the beginning of that, or by the group of its version.
+/// Returns whether `prefix` names a case: by the first components of its address, or of the group of its version.
 #[must_use]
 pub fn is_of(address: &str, group: &str, prefix: &str) -> bool {
-    starts(address, prefix) || prefix.trim_end_matches('/') == group
+    starts(address, prefix) || starts(group, prefix)
 }
 
-/// Returns whether an address is, or is below, the one that `prefix` names.
-fn starts(address: &str, prefix: &str) -> bool {
+/// Returns whether a name consists of `prefix` and perhaps further components. `/`, `.` and `-` separate components, so
+/// that `rpcrdma2` stands for `rpcrdma2-01` and `rpcrdma2-07`.
+fn starts(name: &str, prefix: &str) -> bool {
     let prefix = prefix.trim_end_matches('/');
-    let rest = address.strip_prefix(prefix);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
+    let rest = name.strip_prefix(prefix);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.', '-']))
 }
 
 /// Judges a server by the selected cases. `each` is called for each case as soon as it has ended; if it
@@ -282,6 +283,22 @@ mod tests {
         assert!(starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/12"));
         assert!(!starts("rfc8166/4.5.2/12", "rfc8166/4.5.2/1"));
         assert!(!starts("rfc8166/4.5.2/12", "rfc81"));
+        assert!(!starts("rfc8166/4.5.2/12", ""));
+        let of_translated = "rpcrdma2-01/rfc8166-4.5.2/30";
+        assert!(starts(of_translated, "rpcrdma2-01/rfc8166"));
+        assert!(starts(of_translated, "rpcrdma2-01/rfc8166-4.5"));
+        assert!(!starts(of_translated, "rpcrdma2-01/rfc8166-4.5.2/3"));
+    }
+
+    #[test]
+    fn both_versions_2_have_a_common_prefix() {
+        let of = |prefix| {
+            Dialect::ALL.map(|dialect| is_of("xcharext-02/2.1/1001", dialect.group(), prefix))
+        };
+        assert_eq!(of("rpcrdma2"), [false, true, true]);
+        assert_eq!(of("rpcrdma2-01"), [false, false, true]);
+        assert_eq!(of("rpcrdma1"), [true, false, false]);
+        assert_eq!(of("rpcrdma"), [false; 3]);
     }
 
     #[test]

@@ -236,6 +236,21 @@ impl Report {
         }
     }
 
+    /// Says in [`Report::untestable`] that no case was tested, if there is no other reason and none was.
+    pub fn complete(&mut self, strict: bool) {
+        let Some(first) = self.entries.first() else {
+            return;
+        };
+        if self.untestable.is_none() && self.status(strict) == 2 {
+            let (tally, why) = (self.tally(strict), first.why());
+            let count = tally.not_applicable + tally.not_tested;
+            self.untestable = Some(format!(
+                "no case was tested: {count} not applicable or skipped, {} for example: {why}",
+                first.address
+            ));
+        }
+    }
+
     /// Returns the report in the XML of JUnit, as continuous integration reads it.
     #[must_use]
     pub fn junit(&self, strict: bool) -> String {
@@ -378,6 +393,26 @@ mod tests {
         )]);
         assert_eq!(nothing.status(true), 2);
         assert_eq!(Report::default().status(false), 2);
+    }
+
+    #[test]
+    fn a_report_says_why_no_case_was_tested() {
+        let no = || entry(Level::Must, Verdict::NotApplicable("short receives".into()));
+        let completed = |entries| {
+            let mut report = report(entries);
+            report.complete(false);
+            (report.status(false), report.untestable)
+        };
+        let (status, why) = completed(vec![no(), no()]);
+        let why = why.unwrap();
+        assert_eq!(status, 2);
+        assert!(why.contains("2 not applicable"), "{why}");
+        assert!(
+            why.ends_with("rfc8166/4.5/1 for example: short receives"),
+            "{why}"
+        );
+        let passed = entry(Level::Must, Verdict::Passed);
+        assert_eq!(completed(vec![no(), passed]), (0, None));
     }
 
     #[test]

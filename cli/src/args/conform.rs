@@ -14,13 +14,22 @@ use super::files::MountArgs;
 /// Judge a server or a client of any make: say which rules of RPC-over-RDMA it breaks.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Each case has an address (rfc8166/4.5.2/3: document, section, number), a level (MUST, SHOULD or
-robustness), one sentence of what is sent, and one of what must come. It has a connection of its
-own, over iWARP. The server is tested in version 1, and in draft -07 (rpcrdma2-07) and the version 2
-of 2016 (rpcrdma2-01) if it speaks these. The export must be writable: a folder is made in it, and
-removed at the end (with --read-only, nothing is written). A case whose rule a simpler one found
-broken already is skipped. The connection options are for the mount that makes the folder; of these,
-the cases take the server's port alone.
+Each case has an address, a level (MUST, SHOULD or robustness), one sentence of what is sent, and
+one of what must come. It has a connection of its own, over iWARP. The server is tested in version
+1, and in draft -07 (rpcrdma2-07) and the version 2 of 2016 (rpcrdma2-01) if it speaks these. The
+export must be writable: a folder is made in it, and removed at the end (with --read-only, nothing
+is written). A case whose rule a simpler one found broken already is skipped. The connection options
+are for the mount that makes the folder; of these, the cases take the server's port alone.
+
+An address is DOCUMENT/SECTION/NUMBER, as rfc8166/4.5.2/3. --only and --skip take an address, or its
+first components: rfc8166, rfc8166/4, rfc8166/4.5, rfc8166/4.5.2. The documents of built-in cases:
+
+  rpcrdma1                  all of version 1: rfc8166, rfc8267, rfc8797, rfc1813, rfc5531, rfc5040
+  rpcrdma2-07               draft -07
+  rpcrdma2-01               the version 2 of 2016
+  rpcrdma2                  both of these versions 2
+  send-placement-00         an extension of draft -07 (cases for clients alone)
+  xcharext-02, rtrext-00    extensions of the version 2 of 2016 (cases for clients alone)
 
 Cases can be written without programming, in files (--cases, docs/conform-cases.md), or made of a
 capture (--from), and edited.
@@ -36,6 +45,7 @@ Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could n
 
   rpcrdma conform nfs://server/export                       all cases
   rpcrdma conform --list --only rfc8166/4.5                 what those of a section send and expect
+  rpcrdma conform --list nfs://server/export                the cases for servers alone
   rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export
   rpcrdma conform --known deviations --junit report.xml nfs://localhost/export
   rpcrdma conform --cases mine.case --xdr mine.x nfs://server/export
@@ -63,7 +73,8 @@ pub(crate) struct ConformArgs {
     #[arg(long, value_name = "[OPERATION=]COMMAND", requires = "listen")]
     pub(crate) run: Vec<Run>,
 
-    /// List the cases, and connect to nothing. With --listen, those for clients alone
+    /// List the cases, and connect to nothing: with a URL, those for servers alone, with --listen, those for
+    /// clients alone. --only, --skip, --hostile and --cases select as in a test
     #[arg(long, conflicts_with_all = ["strict", "known", "junit", "json", "capture"])]
     pub(crate) list: bool,
 
@@ -93,8 +104,8 @@ pub(crate) struct ConformArgs {
     )]
     pub(crate) from: Option<PathBuf>,
 
-    /// Only cases whose address begins with this: rfc8166, rfc8166/4.5, rfc8166/4.5.2/3. It can be given
-    /// several times
+    /// Only cases whose address begins with these components (below): rfc8166, rfc8166/4.5, rfc8166/4.5.2/3.
+    /// It can be given several times
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) only: Vec<String>,
 
