@@ -109,7 +109,7 @@ fn about(via: Variant, setting: &Setting) -> String {
         Variant::V2 => "version 2 of 2016",
         Variant::V2Ddp => "version 2, placed data",
         Variant::V2Cont => "version 2, continued messages",
-        Variant::V2DdpCont => "version 2, continued, placed data",
+        Variant::V2DdpCont => "version 2, placed, continued",
         Variant::Wg => "version 2 of 2022",
         Variant::WgDdp => "version 2 of 2022, placed data",
         Variant::Added(_) => setting.version.name(),
