@@ -10,6 +10,10 @@ use std::process::Stdio;
 
 use common::{BOTH, Proto, Running, Server, address, is_iwarp, options, rpcrdma, run, tree};
 
+/// Export options for tests that copy a tree many times: the server syncs nothing. A busy machine takes its time over
+/// each of thousands of syncs, and they do not depend on what these tests vary.
+const UNSYNCED: &str = "no_root_squash,async";
+
 /// Copies the tree `source` to `name` on the server and back to `back`.
 #[track_caller]
 fn there_and_back(server: &Server, proto: Proto, more: &str, source: &Path, back: &Path) {
@@ -161,7 +165,7 @@ fn trees_survive_every_pairing_of_versions() {
     let (source, data) = (dir.path().join("source"), dir.path().join("data"));
     tree::make_small(&source);
     fs::create_dir(&data).unwrap();
-    let export = common::export("data", &data, "no_root_squash");
+    let export = common::export("data", &data, UNSYNCED);
     for (serves, wants, spoken) in [
         ("1", "1", "version 1: as asked for"),
         ("1", "auto", "version 1: the server refused version 2"),
@@ -209,7 +213,7 @@ fn the_longest_messages_without_chunks_are_an_option_of_both_ends() {
     let (source, data) = (dir.path().join("source"), dir.path().join("data"));
     tree::make_small(&source);
     fs::create_dir(&data).unwrap();
-    let export = common::export("data", &data, "no_root_squash");
+    let export = common::export("data", &data, UNSYNCED);
     for (serves, wants, to_peer, from_peer) in [
         (None, "256k", "4096 B", "4096 B"),
         (Some("256k"), "4k", "4096 B", "4096 B"),
@@ -246,7 +250,7 @@ fn trees_survive_every_pairing_of_features() {
     let (source, data) = (dir.path().join("source"), dir.path().join("data"));
     tree::make_small(&source);
     fs::create_dir(&data).unwrap();
-    let export = common::export("data", &data, "no_root_squash");
+    let export = common::export("data", &data, UNSYNCED);
     let each = ["none", "ddp", "cont", "ddp+cont"];
     for serves in each {
         let server = Server::start(["--export", &export, "--features", serves]);
