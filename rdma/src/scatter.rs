@@ -71,6 +71,13 @@ impl Scatter {
         (!self.rest.is_empty()).then(|| self.first.len())
     }
 
+    /// Returns how many of the first `len` bytes lie behind the first buffer, if there are several.
+    #[must_use]
+    #[inline]
+    pub fn beyond_head(&self, len: usize) -> usize {
+        self.head().map_or(0, |head| len.saturating_sub(head))
+    }
+
     /// Shortens every buffer to its part of the first `len` bytes.
     pub fn truncate(&mut self, mut len: usize) {
         self.first.truncate(len);

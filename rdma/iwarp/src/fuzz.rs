@@ -446,6 +446,40 @@ fn a_message_like_those_before_it_takes_one_read_and_one_short_copy() {
     }
 }
 
+/// Messages that are a little longer than the first buffer, and come one by one, are read and copied as a whole. Those
+/// that arrive together are read into their places.
+#[test]
+fn messages_that_are_a_little_longer_than_the_first_buffer_take_one_read_and_one_copy() {
+    // Longer than those that are read in bursts.
+    let little = HEAD + 500;
+    for (shared, crc) in [(false, false), (false, true), (true, false)] {
+        let mut model = Model::new(crc, 1, 4000).with_parts(true);
+        if shared {
+            model = model.bound();
+        }
+        for _ in 0..2 {
+            let (reads, copied) = model.pass_together(&[little]);
+            assert!(reads > 1 && copied == HEAD, "{reads} {copied}");
+        }
+        for _ in 0..3 {
+            assert_eq!(model.pass_together(&[little]), (1, little));
+        }
+        // Of a longer one instead, a part is copied, once.
+        let (_, copied) = model.pass_together(&[RECEIVE]);
+        assert!((HEAD..HEAD + 600).contains(&copied), "{copied}");
+        model.pass_together(&[RECEIVE]);
+        assert_eq!(model.pass_together(&[RECEIVE]), (1, HEAD));
+        let group = [little; 16];
+        for _ in 0..6 {
+            model.pass_together(&group);
+        }
+        if shared {
+            assert_eq!(model.pass_together(&group), (1, HEAD));
+        }
+        model.finish();
+    }
+}
+
 /// Sends of one length that arrive together take one read, in the receives of a shared receive queue, and only the part
 /// of one of them in its first buffer is copied. Nothing is read ahead while they arrive one by one.
 #[test]

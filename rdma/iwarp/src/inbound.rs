@@ -174,8 +174,8 @@ impl Endpoint {
             invalidated = Some(Stag(ulp_word));
         }
         if let Some(Receive { id, mut buf }) = self.memory.receives.pop_front() {
-            let reached = buf.head().map(|head| self.memory.received > head);
-            self.receiver.note_send(self.memory.received, reached);
+            let beyond = buf.beyond_head(self.memory.received);
+            self.receiver.note_send(self.memory.received, beyond);
             buf.truncate(self.memory.received);
             out.counters.receives += 1;
             out.complete(self.qp, id, Ok(Success::Receive { buf, invalidated }));

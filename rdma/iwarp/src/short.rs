@@ -186,16 +186,16 @@ impl Endpoint {
         if memory.receives.is_empty() && !memory.take_shared(out) {
             return false;
         }
-        if !memory
-            .receives
-            .front_mut()
-            .is_some_and(|receive| receive.buf.fill(payload))
-        {
+        let copied = payload.len();
+        let Some(receive) = memory.receives.front_mut() else {
+            return false;
+        };
+        let beyond = receive.buf.beyond_head(copied);
+        if !receive.buf.fill(payload) {
             return false;
         }
-        let copied = payload.len();
         receiver.start += fpdu.len();
-        receiver.note_short(copied);
+        receiver.note_short(copied, beyond);
         self.complete_send(&next, copied, out);
         true
     }
