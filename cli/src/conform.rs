@@ -147,6 +147,7 @@ fn judged(
         address,
         patience: args.timeout.0,
         watcher,
+        dial: None,
     };
     let mut shown = Ok(());
     let interrupt = interruptible.interrupt();

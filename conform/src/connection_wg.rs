@@ -92,21 +92,10 @@ impl ConnectionWg {
 
     /// Records a message that is sent.
     pub(crate) fn sends(&mut self, message: &[u8]) {
-        let mut from = Reader(message);
-        let words = [from.word(), from.word(), from.word(), from.word()];
-        let [Some(xid), Some(VERSION), _, Some(htype)] = words else {
-            return;
-        };
-        match htype {
-            CALL_INLINE | CALL_EXTERNAL => {
-                let handle = from.word().filter(|handle| *handle != 0);
-                self.handles.extend(handle.map(|handle| (xid, handle)));
-            }
-            CONNPROP_MIDDLE | CONNPROP_FINAL => {
-                let size = receive_size(message);
-                self.own_receive = size.unwrap_or(self.own_receive);
-            }
-            _ => {}
+        self.handles.extend(invalidation(message));
+        if let Some(CONNPROP_MIDDLE | CONNPROP_FINAL) = header_type(message) {
+            let size = receive_size(message);
+            self.own_receive = size.unwrap_or(self.own_receive);
         }
     }
 
@@ -255,6 +244,25 @@ impl ConnectionWg {
             )),
         }
     }
+}
+
+/// Returns the header type of a message of this version.
+fn header_type(message: &[u8]) -> Option<u32> {
+    let mut from = Reader(message);
+    let words = [from.word(), from.word(), from.word(), from.word()];
+    match words {
+        [Some(_), Some(VERSION), _, htype] => htype,
+        _ => None,
+    }
+}
+
+/// Returns the XID of a call whose reply may invalidate a handle, and the handle.
+pub(crate) fn invalidation(message: &[u8]) -> Option<(u32, u32)> {
+    let Some(CALL_INLINE | CALL_EXTERNAL) = header_type(message) else {
+        return None;
+    };
+    let handle = Reader(message.get(PREFIX..)?).word()?;
+    (handle != 0).then_some((Reader(message).word()?, handle))
 }
 
 fn interleaved() -> String {

@@ -3,8 +3,8 @@
 //!
 //! A *case* ([`case::Case`]) is data: an address (`rfc8166/4.5.2/3`), a level, one sentence of what is sent,
 //! one of what must come, and a script of steps: octets that are sent, memory that is offered, and
-//! expectations. [`cases`] has the tables, [`run`] performs one case over iWARP on a TCP connection of its
-//! own, [`judge`] performs many, and [`report`] has what they found. [`wire`] encodes messages from the
+//! expectations. [`cases`] has the tables, [`run`] performs one case on a connection of its own, over iWARP
+//! or, by [`endpoint`], over a device; [`judge`] performs many, and [`report`] has what they found. [`wire`] encodes messages from the
 //! figures of the specifications, and shares nothing with the codecs of the product: an error in one of
 //! those would be repeated. Cases can also be read from files ([`mod@file`]), in the words of XDR files
 //! ([`vocabulary`], [`xdr`]).
@@ -21,6 +21,7 @@
 //!     address: "127.0.0.1:20049".parse()?,
 //!     patience: Duration::from_secs(5),
 //!     watcher: None,
+//!     dial: None,
 //! };
 //! // These cases use no file. For others, make a folder and a file, and give their handles to `Ground::new`.
 //! let selection = Selection {
@@ -51,6 +52,7 @@ pub mod client;
 mod connection_wg;
 pub mod dialect;
 mod difference;
+pub mod endpoint;
 mod exchange;
 pub mod expect;
 pub mod fields;
@@ -58,6 +60,7 @@ pub mod file;
 pub mod judge;
 pub mod known;
 mod memory;
+pub mod octets;
 pub mod operation;
 pub mod pattern;
 pub mod peer;

@@ -78,6 +78,17 @@ impl Memory {
         Ok(())
     }
 
+    /// Returns whether there is a handle of memory that there cannot be.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
+    }
+
+    /// Returns the tagged offset of memory that may be written, if there is any with this handle.
+    pub(crate) fn offset(&self, handle: u32) -> Option<u64> {
+        let room = self.rooms.iter().find(|it| it.segment.handle == handle);
+        room.map(|it| it.segment.offset)
+    }
+
     /// Returns what was written to a handle.
     pub(crate) fn written(&self, handle: u32) -> &[u8] {
         let room = self.rooms.iter().find(|it| it.segment.handle == handle);

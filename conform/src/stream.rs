@@ -36,6 +36,12 @@ pub enum Gone {
     /// The peer sent something invalid.
     #[error("{0}")]
     Nonsense(String),
+    /// The peer has terminated the connection, and a device reports why, in words of its own.
+    #[error("terminated: {0}")]
+    Terminated(String),
+    /// This end's device has ended the connection, because of what the peer did.
+    #[error("ended by the device of this end: {0}")]
+    Refused(String),
 }
 
 /// A function that is called while nothing arrives. It returns false if waiting is pointless.

@@ -46,6 +46,7 @@ fn all_connections_are_to_the_server_s_address() {
         address: served.address,
         patience: Duration::from_secs(30),
         watcher: Some(Watcher::new(Box::new(others.clone()))),
+        dial: None,
     };
     let selection = Selection {
         only: vec![Dialect::One.group().into()],

@@ -28,6 +28,7 @@ fn verdicts_of(text: &str, selection: &Selection) -> Vec<Verdict> {
         address: served.address,
         patience: Duration::from_secs(30),
         watcher: None,
+        dial: None,
     };
     let vocabularies = Vocabularies::new(&[]);
     let cases = parse("a.case", text, &vocabularies, &served.ground()).unwrap();

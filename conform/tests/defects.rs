@@ -55,6 +55,7 @@ fn failed(
         address,
         patience,
         watcher: None,
+        dial: None,
     };
     let cases = cases::all(&served.ground());
     let report = judge(&cases, selection, &server, &mut |_| true);
@@ -197,6 +198,7 @@ fn judged(defect: Defect, only: &[&str], patience: Duration) -> Report {
         address: defective::start(served.address, defect),
         patience,
         watcher: None,
+        dial: None,
     };
     let selection = Selection {
         only: only.iter().map(|it| (*it).to_owned()).collect(),
@@ -244,6 +246,7 @@ fn failed_cases_name_their_packets() {
         address: defective::start(served.address, Defect::Padding),
         patience: PATIENCE,
         watcher: Some(Watcher::new(Box::<Counted>::default())),
+        dial: None,
     };
     let selection = Selection {
         only: vec!["rfc8166/3.4.6.2".into(), "rfc8166/4.3.2".into()],

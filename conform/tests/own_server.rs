@@ -23,6 +23,7 @@ fn our_server_passes_every_case() {
             address: served.address,
             patience: Duration::from_secs(30),
             watcher: None,
+            dial: None,
         };
         let mut each = |entry: &_| {
             println!("{entry}");
@@ -65,6 +66,7 @@ fn our_server_with_all_features_passes_every_case_of_the_version_of_2016() {
         address: served.address,
         patience: Duration::from_secs(30),
         watcher: None,
+        dial: None,
     };
     let selection = Selection {
         only: vec!["rpcrdma2-01".into()],
@@ -94,6 +96,7 @@ fn a_version_that_is_not_spoken_is_said_once() {
         address: served.address,
         patience: Duration::from_secs(30),
         watcher: None,
+        dial: None,
     };
     let report = judge(&cases, &Selection::default(), &server, &mut |_| true);
     assert_eq!(report.status(true), 0);
@@ -131,6 +134,7 @@ fn a_port_without_a_server_cannot_be_tested() {
         address,
         patience,
         watcher: None,
+        dial: None,
     };
     let report = judge(
         &cases::all(&ground),
@@ -152,6 +156,7 @@ fn the_two_versions_2_are_told_apart() {
             address: served.address,
             patience: Duration::from_secs(30),
             watcher: None,
+            dial: None,
         };
         for dialect in Dialect::ALL {
             let spoken = speaks(&server, dialect);

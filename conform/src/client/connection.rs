@@ -1,7 +1,6 @@
 //! One connection of a client under test.
 
 use std::collections::VecDeque;
-use std::net::TcpStream;
 use std::time::Instant;
 
 use super::arrival::{self, Thresholds};
@@ -9,16 +8,16 @@ use super::call::Call;
 use super::case::Act;
 use super::rules::Rule;
 use super::second::{Came, Request, Second};
-use super::set_up::reply_frame;
 use super::stage::Stage;
 use super::versions::{Answered, of_2016, refusal};
 use super::waiting::{Waiting, overflow};
 use super::wg::{Taken, Wg, form};
 use crate::dialect::Dialect;
-use crate::peer::{Heard, Peer};
-use crate::stream::{Gone, Stream};
+use crate::endpoint::{Answer, Endpoint, Incoming};
+use crate::peer::Heard;
+use crate::stream::Gone;
 use crate::wire::v1::{self, Segment};
-use crate::wire::{Reader, mpa, v2};
+use crate::wire::{Reader, v2};
 
 /// The most errors that wait to be sent.
 const MOST_OWED: usize = 16;
@@ -48,7 +47,7 @@ pub(super) struct End {
 /// A connection.
 pub(super) struct Connection<'a> {
     pub(super) stage: &'a Stage,
-    pub(super) peer: Peer,
+    pub(super) peer: Box<dyn Endpoint>,
     pub(super) number: usize,
     pub(super) thresholds: Thresholds,
     /// Whether a message of version 1 has come.
@@ -85,39 +84,26 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    /// Performs MPA's set-up.
-    pub(super) fn set_up(stage: &'a Stage, socket: TcpStream) -> Result<Self, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("a connection: {error}");
-        socket.set_nonblocking(false).map_err(|it| failed(&it))?;
-        let mut stream = Stream::new(socket).map_err(|it| failed(&it))?;
-        stream.stop_by(stage.stop()).map_err(|it| failed(&it))?;
-        if let Some(watcher) = &stage.watcher {
-            stream.watch(watcher).map_err(|it| failed(&it))?;
-        }
-        let mut peer = Peer::new(stream);
-        // A client makes none, and those of a peer that does are not kept.
-        peer.keep_placed(1);
-        let frame = peer.hear_frame(mpa::REQUEST_KEY, &mut || !stage.has_ended());
-        let frame = frame.map_err(|gone| failed(&format_args!("MPA set-up: {gone}")))?;
+    /// Accepts a connection.
+    pub(super) fn set_up(stage: &'a Stage, request: Box<dyn Incoming>) -> Result<Self, String> {
         let private = match stage.act {
             Act::Private(private) => private,
             _ => arrival::USUAL,
         };
-        let reply = reply_frame(&frame, private);
-        peer.stream.write(&reply.bytes());
-        if reply.flags & mpa::REJECT != 0 {
-            return Err("the client requires MPA markers, which this command does not send".into());
-        }
-        peer.set_crc(frame.flags & mpa::CRC != 0);
+        let (peer, its) = request.accept(&Answer {
+            private,
+            stop: stage.stop(),
+            watcher: stage.watcher.as_ref(),
+        })?;
         let number = stage.count();
         let is_later = {
             let mut shared = stage.shared();
             shared.exchange.text(format!("connection {}", number + 1));
-            arrival::private_data(&mut shared.findings, &frame.private);
+            arrival::private_data(&mut shared.findings, &its);
             matches!(stage.act, Act::Close | Act::Reset) && shared.acted
         };
         let thresholds = match stage.dialect {
-            Dialect::One => arrival::thresholds(&frame.private, private),
+            Dialect::One => arrival::thresholds(&its, private),
             // Without the direction, which messages of version 1 have not.
             Dialect::Two => Thresholds::of(v2::INLINE - 4),
             Dialect::Wg => Thresholds::of(v2::INLINE),
@@ -130,7 +116,7 @@ impl<'a> Connection<'a> {
             is_later,
             end: None,
             thresholds,
-            invalidates: arrival::invalidates(&frame.private) && arrival::invalidates(private),
+            invalidates: arrival::invalidates(&its) && arrival::invalidates(private),
             waiting: VecDeque::new(),
             outstanding: 0,
             granted: None,
@@ -162,18 +148,18 @@ impl<'a> Connection<'a> {
         if stage.has_ended() {
             return Err(Over);
         }
-        if self.peer.stream.has_failed() {
+        if self.peer.has_failed() {
             return Err(self.ended(false, "the connection ends: nothing can be sent".into()));
         }
         let goes_on = || !stage.has_ended() && until.is_none_or(|it| Instant::now() < it);
-        if !self.peer.stream.is_readable(&mut { goes_on }) {
+        if !self.peer.is_readable(&mut { goes_on }) {
             return match stage.has_ended() {
                 true => Err(Over),
                 false => Ok(Event::Nothing),
             };
         }
         let heard = self.peer.hear(&mut || !stage.has_ended());
-        if !self.peer.placed.is_empty() {
+        if !self.peer.placed().is_empty() {
             self.active("an RDMA Write");
             return Err(Over);
         }
@@ -203,6 +189,14 @@ impl<'a> Connection<'a> {
             Err(Gone::Nonsense(what)) => {
                 let mut shared = self.stage.shared();
                 shared.findings.look(Rule::Framing, false, || what);
+                Err(Over)
+            }
+            Err(Gone::Terminated(why)) => {
+                let how = format!("the client terminates the connection: {why}");
+                Err(self.ended(true, how))
+            }
+            Err(Gone::Refused(why)) => {
+                self.active(&format!("an operation that the device refuses ({why})"));
                 Err(Over)
             }
             Err(gone) => Err(self.ended(false, format!("the connection ends: {gone}"))),

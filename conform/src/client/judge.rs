@@ -8,6 +8,7 @@ use super::performance::{AtEnd, Judge, Performed, perform};
 use super::rules::Rule;
 use super::under_test::{Client, Ended};
 use crate::dialect::Dialect;
+use crate::endpoint::Listen;
 use crate::judge::Selection;
 use crate::report::{Entry, Report, Verdict};
 
@@ -25,7 +26,8 @@ pub fn judge(
     client: &mut dyn Client,
     each: &mut dyn FnMut(&Entry) -> bool,
 ) -> std::io::Result<Report> {
-    for listener in [Some(judge.listener), judge.mount].into_iter().flatten() {
+    judge.listener.begin()?;
+    if let Some(listener) = judge.mount {
         listener.set_nonblocking(true)?;
     }
     let has_ended = AtomicBool::new(false);
@@ -65,9 +67,10 @@ fn judged(
         let base = cases.iter().find(is_plain);
         let is_left_out = |it: &&Case| selection.skips(&it.address(), it.dialect.group());
         let left_out = base.filter(|_| case.act != Act::Honest).filter(is_left_out);
-        let unspoken = match left_out {
-            Some(_) => None,
-            None => performances.unspoken(case)?,
+        let unspoken = match (left_out, unfit(case, judge.listener)) {
+            (Some(_), _) => None,
+            (None, Some(why)) => Some(why),
+            (None, None) => performances.unspoken(case)?,
         };
         let entry = match (left_out, unspoken) {
             (Some(base), _) => {
@@ -173,6 +176,16 @@ impl Performances<'_> {
         self.unspoken.extend(why.clone().map(|why| (key, why)));
         Ok(why)
     }
+}
+
+/// Returns why a case cannot be performed by this listener, if it cannot.
+fn unfit(case: &Case, listener: &dyn Listen) -> Option<String> {
+    let hidden = case.rules.contains(&Rule::Framing);
+    let hidden = hidden.then(|| listener.hides_headers()).flatten();
+    hidden.or_else(|| match case.act {
+        Act::Private(private) => listener.refuses_private_data(private.len()),
+        _ => None,
+    })
 }
 
 /// Returns the entry of a case that is not performed.

@@ -31,7 +31,6 @@ pub mod rules;
 mod second;
 mod sending;
 mod serving;
-mod set_up;
 mod sizes;
 mod stage;
 mod strays;

@@ -1,7 +1,7 @@
 //! One performance: a client performs an operation while the server does what an act says.
 
 use std::io::ErrorKind;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use super::case::{Act, Operation};
@@ -11,6 +11,7 @@ use super::rules::{Findings, Rule};
 use super::stage::Stage;
 use super::under_test::{Client, Ended, Task};
 use crate::dialect::Dialect;
+use crate::endpoint::{Incoming, Listen};
 use crate::watch::Watcher;
 use crate::wire::wg;
 
@@ -25,7 +26,7 @@ const MOST: usize = 64;
 #[derive(Debug)]
 pub struct Judge<'a> {
     /// The listener for connections.
-    pub listener: &'a TcpListener,
+    pub listener: &'a dyn Listen,
     /// The listener for MOUNT over TCP, for clients that mount by it.
     pub mount: Option<&'a TcpListener>,
     /// The longest wait for something that the client must do at once.
@@ -79,20 +80,21 @@ pub(super) fn perform(
     client: &mut dyn Client,
 ) -> std::io::Result<Performed> {
     let (listener, watcher) = (judge.listener, judge.watcher.as_ref());
-    let address = listener.local_addr()?;
+    let address = listener.address()?;
     let stage = Stage::new(dialect, operation, act, judge.patience, watcher.cloned());
     let packets = || watcher.map_or(0, Watcher::packets);
     let (started, before) = (Instant::now(), packets());
     let ended = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stage.has_ended() {
-                match listener.accept() {
-                    Ok((socket, _)) if stage.progress().open < MOST => {
+                match listener.request() {
+                    Ok(Some(request)) if stage.progress().open < MOST => {
                         stage.opened(true);
-                        scope.spawn(|| serve(&stage, socket));
+                        scope.spawn(|| serve(&stage, request));
                     }
                     // One connection too many is closed.
-                    Ok(_) => {}
+                    Ok(Some(_)) => {}
+                    Ok(None) => std::thread::sleep(GLANCE),
                     Err(error) => {
                         if !is_of_no_connection(&error) {
                             let why = || format!("no connection can be accepted: {error}");
@@ -197,7 +199,7 @@ pub(super) fn perform(
 fn is_of_no_connection(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted
+        ErrorKind::Interrupted | ErrorKind::ConnectionAborted
     )
 }
 
@@ -246,8 +248,8 @@ fn incomplete(stage: &Stage, ended: &Ended) -> Option<String> {
 }
 
 /// Serves one connection.
-fn serve(stage: &Stage, socket: TcpStream) {
-    match Connection::set_up(stage, socket) {
+fn serve(stage: &Stage, request: Box<dyn Incoming>) {
+    match Connection::set_up(stage, request) {
         Ok(mut connection) => connection.serve(),
         Err(why) => {
             let mut shared = stage.shared();

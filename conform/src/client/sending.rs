@@ -44,7 +44,10 @@ impl Connection<'_> {
             shared.exchange.text(format!("which invalidates {word:#x}"));
         }
         drop(shared);
-        self.peer.send_as(opcode, word, &message);
+        match opcode {
+            ddp::SEND_INVALIDATE => self.peer.send_invalidating(word, &message),
+            _ => self.peer.send(&message),
+        }
         Ok(())
     }
 

@@ -53,7 +53,7 @@ impl Connection<'_> {
     fn serve_all(&mut self) -> Result<(), Over> {
         loop {
             // Calls that wait would be answered also when nobody is left who looks at that.
-            if self.stage.has_ended() || self.peer.stream.has_failed() {
+            if self.stage.has_ended() || self.peer.has_failed() {
                 return Err(Over);
             }
             self.settle()?;
@@ -187,7 +187,7 @@ impl Connection<'_> {
                 shared.lost = Some((self.number, call.clone()));
                 shared.exchange.text("closes the connection".into());
                 if act == Act::Reset {
-                    self.peer.stream.reset_on_close();
+                    self.peer.reset_on_close();
                 }
                 return Err(Over);
             }

@@ -19,10 +19,10 @@ impl Play<'_> {
         allowed: &[Expect],
     ) -> Result<(), Failed> {
         let patience = self.server.patience;
-        self.peer()?.stream.set_patience(time);
-        self.peer()?.stream.set_deadline(Instant::now() + time);
+        self.peer()?.set_patience(time);
+        self.peer()?.set_deadline(Instant::now() + time);
         let result = self.expect_before(allowed);
-        self.peer()?.stream.set_patience(patience);
+        self.peer()?.set_patience(patience);
         result.map_err(|failed| match failed {
             Failed::Deviation(what) => deviation(format!("within {time:?}: {what}")),
             other => other,

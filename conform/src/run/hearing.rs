@@ -11,7 +11,7 @@ impl Play<'_> {
     /// Takes the next thing that comes. Returns `None` if it is nothing that the script has to look at.
     pub(super) fn hear(&mut self, meanwhile: Meanwhile<'_>) -> Result<Option<Event>, Failed> {
         let heard = self.peer()?.hear(meanwhile);
-        for placed in std::mem::take(&mut self.peer()?.placed) {
+        for placed in self.peer()?.placed() {
             self.exchange.text(format!(
                 "RDMA Write: {} bytes to {:#x}",
                 placed.bytes.len(),
@@ -27,7 +27,7 @@ impl Play<'_> {
                 ));
                 if self.memory.is_unreadable(request.source) {
                     // An adapter ends the connection, as such memory cannot be registered.
-                    self.peer()?.stream.end();
+                    self.peer()?.end();
                     let text =
                         "the connection is ended for an RDMA Read of memory that there cannot be";
                     self.exchange.text(text.into());
@@ -74,7 +74,18 @@ impl Play<'_> {
                 self.exchange.text(text.clone());
                 Ok(Some(Event::Ended(text)))
             }
-            Err(gone @ (Gone::Closed | Gone::Reset | Gone::CutShort)) => {
+            // An RDMA Read of memory that there cannot be.
+            Err(Gone::Refused(what)) if !self.memory.has_unreadable() => {
+                let text = format!("the device of this end has ended the connection: {what}");
+                Err(deviation(text))
+            }
+            Err(
+                gone @ (Gone::Closed
+                | Gone::Reset
+                | Gone::CutShort
+                | Gone::Terminated(_)
+                | Gone::Refused(_)),
+            ) => {
                 let text = format!("the connection ended: {gone}");
                 self.exchange.text(text.clone());
                 Ok(Some(Event::Ended(text)))

@@ -3,6 +3,7 @@
 mod characteristics;
 mod expectation;
 mod hearing;
+mod offering;
 mod passed;
 mod play;
 mod sending;

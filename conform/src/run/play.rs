@@ -10,13 +10,12 @@ use crate::cases::content;
 use crate::characteristics::BothEnds;
 use crate::connection_wg::ConnectionWg;
 use crate::dialect::Dialect;
+use crate::endpoint::{Dial, Endpoint, SetUp, Wanted};
 use crate::exchange::Exchange;
 use crate::expect::{Expect, Received, success};
 use crate::memory::Memory;
-use crate::peer::Peer;
+use crate::octets::Octets;
 use crate::private_data::{receive_size, send_size, settings};
-use crate::stream::Stream;
-use crate::wire::mpa::{self, Frame};
 use crate::wire::{rpc, v1, v2, wg};
 
 /// The XID of the call that shows that a connection lives.
@@ -38,7 +37,7 @@ pub(super) enum Event {
 pub(super) struct Play<'a> {
     pub(super) server: &'a Server,
     pub(super) dialect: Dialect,
-    pub(super) peer: Option<Peer>,
+    pub(super) peer: Option<Box<dyn Endpoint>>,
     pub(super) memory: Memory,
     /// The longest message that the server receives in version 1, bytes.
     pub(super) receive: usize,
@@ -114,19 +113,19 @@ impl<'a> Play<'a> {
     /// Begins the time that a step may take.
     pub(super) fn within(&mut self) -> Result<(), Failed> {
         let deadline = Instant::now() + self.server.patience.saturating_mul(STEP);
-        self.peer()?.stream.set_deadline(deadline);
+        self.peer()?.set_deadline(deadline);
         Ok(())
     }
 
     pub(super) fn step(&mut self, step: &Step) -> Result<(), Failed> {
         match step {
             Step::Connect(private) => self.connect(private)?,
-            Step::Offer(segment, content) => self.memory.offer(*segment, content.clone()),
+            Step::Offer(segment, content) => self.offer(*segment, content.clone())?,
             Step::OfferAny(segment) => {
                 let content = content(segment.handle, segment.length as usize);
-                self.memory.offer(*segment, content);
+                self.offer(*segment, content)?;
             }
-            Step::Room(segment) => self.memory.room(*segment),
+            Step::Room(segment) => self.room(*segment)?,
             Step::Unreadable(handle) => self.memory.unreadable(*handle),
             Step::Send(message) => self.send(message)?,
             Step::SendGranting(more, message) => {
@@ -152,9 +151,15 @@ impl<'a> Play<'a> {
             Step::SendPlaced(message, data) => self.send_placed(message, data)?,
             Step::Perhaps(allowed) => self.perhaps(allowed)?,
             Step::Counted => self.wg.counted().map_err(deviation)?,
-            Step::Message(handles, reply) => self.message(handles, reply).map_err(deviation)?,
+            Step::Message(handles, reply) => {
+                self.collect_reply(handles)?;
+                self.message(handles, reply).map_err(deviation)?;
+            }
             Step::Burst(most) => self.burst(*most)?,
-            Step::Holds(handle, bytes) => self.memory.holds(*handle, bytes).map_err(deviation)?,
+            Step::Holds(handle, bytes) => {
+                self.collect(*handle, bytes.len())?;
+                self.memory.holds(*handle, bytes).map_err(deviation)?;
+            }
         }
         Ok(())
     }
@@ -167,40 +172,34 @@ impl<'a> Play<'a> {
         self.ends = BothEnds::default();
         self.waiting.clear();
         self.passed.clear();
-        let unreachable = |what: &dyn std::fmt::Display| Failed::Unreachable(what.to_string());
-        let stream = Stream::connect_within(self.server.address, self.server.patience);
-        let mut stream = stream.map_err(|error| unreachable(&error))?;
-        if let Some(watcher) = &self.server.watcher {
-            let watched = stream.watch(watcher);
-            watched.map_err(|error| unreachable(&error))?;
-        }
-        let mut peer = Peer::new(stream);
-        self.invalidates = settings(private).is_some_and(|[flags, ..]| flags & 1 != 0);
-        let request = Frame {
-            private: private.to_vec(),
-            ..Frame::request()
+        let wanted = Wanted {
+            address: self.server.address,
+            private,
+            patience: self.server.patience,
+            watcher: self.server.watcher.as_ref(),
         };
-        peer.stream.write(&request.bytes());
-        let frame = peer.hear_frame(mpa::REPLY_KEY, &mut || true);
-        let frame = frame.map_err(|gone| unreachable(&format_args!("MPA set-up: {gone}")))?;
-        if frame.flags & mpa::REJECT != 0 {
-            return Err(Failed::Unreachable(
-                "MPA set-up: the connection is rejected".into(),
-            ));
-        }
-        if frame.flags & mpa::MARKERS != 0 {
-            let text = "the server requires MPA markers, which this command does not send";
-            return Err(Failed::NotApplicable(text.into()));
-        }
-        peer.set_crc(frame.flags & mpa::CRC != 0);
+        let opened = match &self.server.dial {
+            Some(dial) => dial.connect(&wanted),
+            None => Octets.connect(&wanted),
+        };
+        let (peer, answer) = opened.map_err(|error| match error {
+            SetUp::Unreachable(why) => Failed::Unreachable(why),
+            SetUp::NotApplicable(why) => Failed::NotApplicable(why),
+        })?;
+        let invalidates = settings(private).is_some_and(|[flags, ..]| flags & 1 != 0);
+        self.invalidates = invalidates && peer.is_invalidated_by_peers();
         // The threshold of a direction is the smaller of the sender's and the receiver's (RFC 8797, 4.2).
-        self.receive = receive_size(&frame.private).min(send_size(private));
+        self.receive = receive_size(&answer).min(send_size(private));
         self.peer = Some(peer);
         Ok(())
     }
 
-    pub(super) fn peer(&mut self) -> Result<&mut Peer, Failed> {
-        let none = || Failed::NotApplicable("the script makes no connection".into());
-        self.peer.as_mut().ok_or_else(none)
+    pub(super) fn peer(&mut self) -> Result<&mut dyn Endpoint, Failed> {
+        match &mut self.peer {
+            Some(peer) => Ok(&mut **peer),
+            None => Err(Failed::NotApplicable(
+                "the script makes no connection".into(),
+            )),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::play::{Event, Play, deviation};
 use super::server::Failed;
+use crate::connection_wg::invalidation;
 use crate::dialect::Dialect;
 use crate::expect::{Expect, success};
 use crate::wire::{v1, wg};
@@ -40,6 +41,12 @@ impl Play<'_> {
                 message.len()
             )));
         }
+        let invalidates = self.dialect == Dialect::Wg && invalidation(message).is_some();
+        if invalidates && !self.peer()?.is_invalidated_by_peers() {
+            let text =
+                "the device of this end does not let Sends of the server invalidate its memory";
+            return Err(Failed::NotApplicable(text.into()));
+        }
         self.exchange.message("sent", message);
         if let Some(v1::Message::Rpc(header, _)) = v1::parse(message) {
             let reads = header.reads.iter().map(|(_, segment)| segment);
@@ -58,7 +65,7 @@ impl Play<'_> {
     /// Returns whether a message needs a credit. In version-two-07, every message does but RDMA2_GRANT where that is
     /// the first one without a credit: the server must have room for one (section 4.2.1.1).
     fn needs_credit(&mut self, message: &[u8]) -> Result<bool, Failed> {
-        let sent = self.peer()?.next_msn().wrapping_sub(1);
+        let sent = self.peer()?.sent();
         let is_update = wg::htype(message) == Some(wg::GRANT) && self.wg.limit() == sent;
         Ok(self.dialect == Dialect::Wg && !is_update)
     }
@@ -72,7 +79,7 @@ impl Play<'_> {
                 None => {}
                 Some(Event::Silence) => {
                     let limit = self.wg.limit();
-                    let sent = self.peer()?.next_msn().wrapping_sub(1);
+                    let sent = self.peer()?.sent();
                     if was_taken_back {
                         return Err(Failed::NotApplicable(format!(
                             "the server takes back each credit before a message can use it: the limit is {limit}, and {sent} were sent (version-two-07, 4.2.1)"
@@ -90,7 +97,7 @@ impl Play<'_> {
 
     /// Returns whether there is a credit for another message, or the connection has ended.
     fn may_send(&mut self) -> Result<bool, Failed> {
-        let sent = self.peer()?.next_msn().wrapping_sub(1);
+        let sent = self.peer()?.sent();
         let has_ended = matches!(self.waiting.back(), Some(Event::Ended(_)));
         Ok(self.wg.credits(sent) > 0 || has_ended)
     }
@@ -102,7 +109,7 @@ impl Play<'_> {
             return Ok(());
         }
         for _ in 0..MOST_WAITING {
-            if !self.peer()?.stream.has_arrived() {
+            if !self.peer()?.has_arrived() {
                 break;
             }
             match self.hear(&mut || true)? {
@@ -139,7 +146,7 @@ impl Play<'_> {
             self.within()?;
             self.wait_for_credit(false)?;
         }
-        let sent = self.peer()?.next_msn().wrapping_sub(1);
+        let sent = self.peer()?.sent();
         let granted = match self.dialect {
             Dialect::One | Dialect::Two => self.last.as_ref().map_or(1, |it| it.credits),
             // Where the connection has ended, there is no credit, and the first call shows the end.

@@ -1,8 +1,10 @@
 //! The server under test, and why a case is not passed.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::endpoint::Dial;
 use crate::watch::Watcher;
 
 /// The server under test.
@@ -14,6 +16,8 @@ pub struct Server {
     pub patience: Duration,
     /// The observer of all connections.
     pub watcher: Option<Watcher>,
+    /// The device by which connections are made. `None`: this crate's own octets of iWARP, over TCP.
+    pub dial: Option<Arc<dyn Dial>>,
 }
 
 /// The reason why a case was not passed.

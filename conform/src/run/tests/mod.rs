@@ -50,6 +50,7 @@ fn performed(
         address: start(answer),
         patience,
         watcher: None,
+        dial: None,
     };
     perform(case, &server).result
 }
