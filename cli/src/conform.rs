@@ -1,6 +1,7 @@
 //! The `conform` command: a judgement of a server of any make. That of clients is in [`crate::conform_listen`].
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nfs_binding::client::{Follow, NfsError, NfsUrl};
@@ -8,6 +9,7 @@ use nfs_binding::proto::{FileHandle, SetAttributes, Status};
 use nfs_copy::CopyOptions;
 use rpcrdma_conform::case::{Case, Ground};
 use rpcrdma_conform::client;
+use rpcrdma_conform::endpoint::Dial;
 use rpcrdma_conform::judge::judge;
 use rpcrdma_conform::read_only;
 use rpcrdma_conform::report::{Entry, Report};
@@ -22,6 +24,7 @@ use rpcrdma_setup::{Context, Failure};
 use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
+use crate::conform_device::ConformDevice;
 use crate::conform_report::{about, check_timeout, ended, not_tested};
 use crate::conform_selection::{Address, Chosen};
 use crate::interrupt::Interruptible;
@@ -105,10 +108,12 @@ fn judged(
 ) -> Result<Judged, Failure> {
     let url: NfsUrl = url.parse().map_err(Failure::work)?;
     let url = &url;
-    let access = args.mount.access(catalog)?;
-    if access.mount.proto != Proto::Rdma || access.device.name != DeviceName::Iwarp {
-        let text =
-            "conform needs proto=rdma and device=iwarp: it sends messages that no driver would";
+    let access = args.mount().access(catalog)?;
+    if access.mount.proto != Proto::Rdma {
+        return Err(Failure::usage("conform needs proto=rdma"));
+    }
+    if args.device.is_none() && access.device.name != DeviceName::Iwarp {
+        let text = "mount option device: conform takes the device of the cases, by --device";
         return Err(Failure::usage(text));
     }
     if args.loopback {
@@ -142,12 +147,20 @@ fn judged(
             (cases, Some(folder))
         }
     };
-    let watcher = capture.map(|it| Watcher::new(Box::new(CaptureOfCases::new(it))));
+    let dial = match &args.device {
+        Some(_) => {
+            let mut choice = access.device.towards(address);
+            choice.capture = capture.clone();
+            let device = ConformDevice::open(choice, access.link.clone())?;
+            Some(Arc::new(device) as Arc<dyn Dial>)
+        }
+        None => None,
+    };
     let server = Server {
         address,
         patience: args.timeout.0,
-        watcher,
-        dial: None,
+        watcher: capture.map(|it| Watcher::new(Box::new(CaptureOfCases::new(it)))),
+        dial,
     };
     let mut shown = Ok(());
     let interrupt = interruptible.interrupt();

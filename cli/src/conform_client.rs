@@ -15,6 +15,7 @@ use nfs_copy::Interrupt;
 use rpcrdma_conform::client::case::Operation;
 use rpcrdma_conform::client::under_test::{Client, Ended, Task};
 use rpcrdma_conform::dialect::Dialect;
+use rpcrdma_setup::device::DeviceName;
 use rpcrdma_setup::{Context, Failure};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -50,6 +51,8 @@ pub(crate) struct UnderTest {
     /// The longest wait for a client by hand that comes back after the server has closed its connection.
     away: Duration,
     interrupt: Interrupt,
+    /// The mount option for a device, with a comma before it, where this program's own client needs one.
+    device: &'static str,
     /// The operations that were explained, for somebody who performs them by hand.
     explained: HashMap<(Dialect, Operation), u32>,
 }
@@ -74,6 +77,11 @@ impl UnderTest {
             patience: args.timeout.0.saturating_mul(PATIENCE),
             away: args.timeout.0.max(QUIET),
             interrupt,
+            // The device that leads to the address; that of the judge can be another one.
+            device: match args.device {
+                Some(DeviceName::Verbs(_)) => ",device=verbs",
+                Some(DeviceName::Iwarp | DeviceName::Sim) | None => "",
+            },
             explained: HashMap::new(),
         })
     }
@@ -89,7 +97,7 @@ impl UnderTest {
         let run = self.run_of(task.operation)?;
         if run.command == OWN {
             let mut command = Command::new(std::env::current_exe().ok()?);
-            command.args(own_words(task, self.address, file));
+            command.args(self.own_words(task, file));
             return Some(command);
         }
         let mut command = Command::new("sh");
@@ -113,6 +121,24 @@ impl UnderTest {
         .fold(text.to_owned(), |text, (from, to)| text.replace(from, &to))
     }
 
+    /// Returns the arguments of this program for an operation.
+    fn own_words(&self, task: &Task<'_>, file: &Path) -> Vec<String> {
+        let address = self.address;
+        let url = |path: &str| format!("nfs://{address}/conform/{path}");
+        let of_operation = match task.operation {
+            Operation::Ping => vec!["ping".into(), "--count=2".into(), address.to_string()],
+            Operation::Read => vec!["cat".into(), url("file")],
+            Operation::Write => vec!["put".into(), file.display().to_string(), url("new")],
+            Operation::List => vec!["ls".into(), url("folder")],
+        };
+        let (version, device) = (task.dialect.option(), self.device);
+        let options = [
+            "-o".into(),
+            format!("rpcrdma={version},soft,timeo=200,retrans=1{device}"),
+        ];
+        [of_operation, options.to_vec()].concat()
+    }
+
     /// Returns the file that the operation `write` copies, after making it.
     fn file(&mut self, content: &[u8]) -> std::io::Result<PathBuf> {
         if let Some(file) = &self.file {
@@ -134,7 +160,7 @@ impl UnderTest {
         let times = self.explained.entry((task.dialect, operation)).or_default();
         *times += 1;
         let number = *times;
-        let own: Vec<String> = own_words(task, self.address, file);
+        let own: Vec<String> = self.own_words(task, file);
         output::tell(format_args!(
             "{operation}, number {number}: rpcrdma {}",
             own.join(" ")
@@ -257,23 +283,6 @@ fn reached(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Returns the arguments of this program for an operation.
-fn own_words(task: &Task<'_>, address: SocketAddr, file: &Path) -> Vec<String> {
-    let url = |path: &str| format!("nfs://{address}/conform/{path}");
-    let of_operation = match task.operation {
-        Operation::Ping => vec!["ping".into(), "--count=2".into(), address.to_string()],
-        Operation::Read => vec!["cat".into(), url("file")],
-        Operation::Write => vec!["put".into(), file.display().to_string(), url("new")],
-        Operation::List => vec!["ls".into(), url("folder")],
-    };
-    let version = task.dialect.option();
-    let options = [
-        "-o".into(),
-        format!("rpcrdma={version},soft,timeo=200,retrans=1"),
-    ];
-    [of_operation, options.to_vec()].concat()
-}
-
 /// Returns the command line for Linux's client, with placeholders.
 fn by_kernel(operation: Operation) -> String {
     let options = "vers=3,rdma,nolock,port={port},mountproto=tcp,mountport={mountport}";
@@ -362,6 +371,7 @@ mod tests {
             patience: Duration::from_secs(30),
             away: QUIET,
             interrupt: Interrupt::new(),
+            device: "",
             explained: HashMap::new(),
         }
     }

@@ -6,15 +6,19 @@ use rpcrdma_conform::client::case::Case;
 use rpcrdma_conform::client::cases;
 use rpcrdma_conform::client::judge::judge;
 use rpcrdma_conform::client::performance::Judge;
+use rpcrdma_conform::endpoint::Listen;
 use rpcrdma_conform::judge::Selection;
 use rpcrdma_conform::report::{Entry, Report};
 use rpcrdma_conform::watch::Watcher;
+use rpcrdma_setup::access::LinkOptions;
+use rpcrdma_setup::device::DeviceChoice;
 use rpcrdma_setup::{Context, Failure};
 
 use crate::args::ConformArgs;
 use crate::capture::{self, Clock};
 use crate::conform_capture::CaptureOfCases;
 use crate::conform_client::UnderTest;
+use crate::conform_device::ConformDevice;
 use crate::conform_loopback;
 use crate::conform_report::{about, check_timeout, ended, not_tested};
 use crate::conform_selection::{Address, Chosen};
@@ -85,14 +89,24 @@ fn judged(
     if args.loopback {
         conform_loopback::check_listener(address)?;
     }
-    let listener = TcpListener::bind(address).context(address)?;
+    let capture = capture::open(&args.capture, Clock::Real)?;
+    let listener: Box<dyn Listen> = match args.listening(address.ip())? {
+        Some(choice) => {
+            let choice = DeviceChoice {
+                capture: capture.clone(),
+                ..choice
+            };
+            let device = ConformDevice::open(choice, LinkOptions::default())?;
+            Box::new(device.listen(address)?)
+        }
+        None => Box::new(TcpListener::bind(address).context(address)?),
+    };
     let mount = TcpListener::bind((address.ip(), 0)).context(address.ip())?;
-    let address = listener.local_addr().context(address)?;
+    let address = listener.address().context(address)?;
     let mut client = UnderTest::new(args, address, &mount, interruptible.interrupt())?;
     output::note(format_args!("listening on {address}"));
-    let capture = capture::open(&args.capture, Clock::Real)?;
     let the_judge = Judge {
-        listener: &listener,
+        listener: &*listener,
         mount: Some(&mount),
         patience: args.timeout.0,
         watcher: capture.map(|it| Watcher::new(Box::new(CaptureOfCases::new(it)))),

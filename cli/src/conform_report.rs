@@ -23,6 +23,7 @@ pub(crate) fn about(args: &ConformArgs, target: impl Display) -> About {
     About {
         version: env!("RPCRDMA_VERSION").into(),
         target: target.to_string(),
+        device: args.device.as_ref().map(ToString::to_string),
         date: format!("{}Z", date.replace(' ', "T")),
         strict: args.strict,
         hostile: args.hostile,

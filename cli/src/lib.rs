@@ -54,6 +54,7 @@ mod conform;
 mod conform_capture;
 mod conform_cases;
 mod conform_client;
+mod conform_device;
 mod conform_listen;
 mod conform_loopback;
 mod conform_read_only;

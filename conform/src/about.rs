@@ -7,6 +7,8 @@ pub struct About {
     pub version: String,
     /// The server or client that was judged.
     pub target: String,
+    /// The device of the judge. `None`: the judge's own octets of iWARP.
+    pub device: Option<String>,
     /// The date and the time in UTC at which it began, as `YYYY-MM-DDThh:mm:ssZ`.
     pub date: String,
     /// Whether deviations from a SHOULD count.
@@ -37,6 +39,8 @@ impl About {
             ("read-only", self.read_only.to_string()),
             ("timeout", self.timeout.to_string()),
         ];
+        let device = self.device.clone();
+        properties.extend(device.map(|it| ("device", it)));
         for (name, values) in [
             ("only", &self.only),
             ("skip", &self.skip),

@@ -39,7 +39,7 @@ pub trait Endpoint: Debug + Send {
     /// Offers memory to RDMA Writes. An end that sees each of them ([`Endpoint::placed`]) has nothing to do.
     ///
     /// # Errors
-    /// As for [`Endpoint::offer`].
+    /// The reason of [`Endpoint::offer`].
     fn room(&mut self, segment: Segment) -> Result<(), String>;
 
     /// Returns what the other end has written into a room, from its first byte on, if this end does not see single RDMA

@@ -90,9 +90,9 @@ impl Endpoint for Peer {
     }
 }
 
-/// Connects to servers.
-#[derive(Debug)]
-pub(crate) struct Octets;
+/// The maker of connections to servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Octets;
 
 impl Dial for Octets {
     fn connect(&self, wanted: &Wanted<'_>) -> Result<Opened, SetUp> {

@@ -1,12 +1,14 @@
 //! Options of `conform`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
 use rdma::middleware::Delay;
 use rpcrdma_conform::client::case::Operation;
+use rpcrdma_setup::Failure;
+use rpcrdma_setup::device::{DeviceChoice, DeviceName, Policy};
 
 use super::CaptureArgs;
 use super::files::MountArgs;
@@ -15,11 +17,12 @@ use super::files::MountArgs;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each case has an address, a level (MUST, SHOULD or robustness), one sentence of what is sent, and
-one of what must come. It has a connection of its own, over iWARP. The server is tested in version
-1, and in draft -07 (rpcrdma2-07) and the version 2 of 2016 (rpcrdma2-01) if it speaks these. The
-export must be writable: a folder is made in it, and removed at the end (with --read-only, nothing
-is written). A case whose rule a simpler one found broken already is skipped. The connection options
-are for the mount that makes the folder; of these, the cases take the server's port alone.
+one of what must come. It has a connection of its own, over iWARP or --device. The server is tested
+in version 1, and in draft -07 (rpcrdma2-07) and the version 2 of 2016 (rpcrdma2-01) if it speaks
+these. The export must be writable: a folder is made in it, and removed at the end (with
+--read-only, nothing is written). A case whose rule a simpler one found broken already is skipped.
+The connection options are for the mount that makes the folder; of these, the cases take the
+server's port alone.
 
 An address is DOCUMENT/SECTION/NUMBER, as rfc8166/4.5.2/3. --only and --skip take an address, or its
 first components: rfc8166, rfc8166/4, rfc8166/4.5, rfc8166/4.5.2. The documents of built-in cases:
@@ -48,6 +51,7 @@ Exit status: 0 if the server or client passes, 1 if it deviates, 2 if it could n
   rpcrdma conform --list nfs://server/export                the cases for servers alone
   rpcrdma conform --only rpcrdma2-07 --json report.json nfs://server/export
   rpcrdma conform --known deviations --junit report.xml nfs://localhost/export
+  rpcrdma conform --device verbs:rxe0 nfs://server/export   over RoCE
   rpcrdma conform --cases mine.case --xdr mine.x nfs://server/export
   rpcrdma conform --from traffic.pcap >traffic.case
   rpcrdma conform --listen 127.0.0.1:0 --run own            this program's client
@@ -148,11 +152,54 @@ pub(crate) struct ConformArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
+    /// Judge over this device: iwarp, verbs or verbs:NAME (see `rpcrdma devices`), as RoCE and InfiniBand
+    /// need it. Cases that a device cannot perform are not applicable (docs/conform-devices.md). Default:
+    /// iWARP without a device, which sees all octets
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<DeviceName>,
+
+    /// How a verbs device registers memory for its peer: auto (the best that it supports), windows,
+    /// per-call or persistent-unsafe (peers can access more than they are offered). Default: auto
+    #[arg(long, value_name = "WAY", requires = "device")]
+    pub(crate) registration: Option<Policy>,
+
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
 
     #[command(flatten)]
     pub(crate) mount: MountArgs,
+}
+
+impl ConformArgs {
+    /// Returns the options of the mount that makes the folder of the cases, which is on the device of the cases.
+    pub(crate) fn mount(&self) -> MountArgs {
+        let mut mount = self.mount.clone();
+        let device = self.device.iter().map(|it| format!("device={it}"));
+        let registration = self
+            .registration
+            .iter()
+            .map(|it| format!("registration={it}"));
+        mount.options.extend(device.chain(registration));
+        mount
+    }
+
+    /// Returns the device for the judgement of a client that connects to this address, if there is a device.
+    ///
+    /// # Errors
+    /// The device has no such setting.
+    pub(crate) fn listening(&self, address: IpAddr) -> Result<Option<DeviceChoice>, Failure> {
+        let Some(name) = &self.device else {
+            return Ok(None);
+        };
+        let choice = DeviceChoice {
+            name: name.clone(),
+            registration: self.registration.unwrap_or_default(),
+            address: (!address.is_unspecified()).then_some(address),
+            ..DeviceChoice::default()
+        };
+        choice.check()?;
+        Ok(Some(choice))
+    }
 }
 
 /// A command line of the client under test.

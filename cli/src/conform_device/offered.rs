@@ -1,0 +1,241 @@
+//! Memory that a script offers, as it is registered with a device. Scripts choose handles and offsets, and a device gives
+//! others: those in messages are exchanged.
+
+use bytes::Bytes;
+use rdma::{Region, RemoteSegment, Stag};
+use rpcrdma_conform::wire::v1::Segment;
+
+/// The octets of a segment in a message: handle, length, offset (RFC 8166, section 3.4.4, and the drafts of version 2).
+const SEGMENT: usize = 16;
+/// The octets of a handle.
+const WORD: usize = 4;
+/// The place of a handle that a reply may invalidate, in the working group's version 2. No version has a segment there.
+const INVALIDATED: usize = 16;
+
+/// A registered memory.
+#[derive(Debug)]
+pub(super) struct Memory {
+    /// The segment in the script.
+    script: Segment,
+    /// The segment of the device.
+    pub(super) real: RemoteSegment,
+    /// Whether the other end may write.
+    pub(super) is_room: bool,
+    /// The memory after it was taken back, of a room.
+    pub(super) content: Option<Vec<u8>>,
+    /// Whether it was taken back.
+    pub(super) is_taken_back: bool,
+}
+
+/// The memory that one connection offers.
+#[derive(Debug, Default)]
+pub(super) struct Offered(Vec<Memory>);
+
+/// Returns the octet that a room has at this place before anything is written there.
+pub(super) fn filler(at: usize) -> u8 {
+    // The low bits differ from octet to octet, and no run of them is text, zeros or a pattern of the cases.
+    let mixed = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 56) as u8 ^ 0x5a
+}
+
+/// Returns the octets that were written, from the first one on, of memory that had [`filler`]: at least `expected`, as
+/// the last ones can have the values that were there before.
+pub(super) fn written(content: &[u8], expected: usize) -> Vec<u8> {
+    let changed = content
+        .iter()
+        .enumerate()
+        .rposition(|(at, octet)| *octet != filler(at));
+    let length = changed.map_or(0, |at| at + 1);
+    // Nothing was written where nothing has changed: a whole result is never like the filler.
+    let length = match length {
+        0 => 0,
+        length => length.max(expected).min(content.len()),
+    };
+    content[..length].to_vec()
+}
+
+fn word(message: &[u8], at: usize) -> Option<u32> {
+    let octets = message.get(at..at.checked_add(WORD)?)?;
+    Some(u32::from_be_bytes(octets.try_into().ok()?))
+}
+
+fn long(message: &[u8], at: usize) -> Option<u64> {
+    let octets = message.get(at..at.checked_add(8)?)?;
+    Some(u64::from_be_bytes(octets.try_into().ok()?))
+}
+
+/// Writes octets at a place that is within the message.
+fn put(message: &mut [u8], at: usize, octets: &[u8]) {
+    if let Some(place) = message.get_mut(at..at + octets.len()) {
+        place.copy_from_slice(octets);
+    }
+}
+
+impl Offered {
+    /// Returns whether there is memory with this handle.
+    pub(super) fn has_handle(&self, handle: u32) -> bool {
+        self.0.iter().any(|it| it.script.handle == handle)
+    }
+
+    /// Returns whether memory with this handle, and as long, is registered.
+    pub(super) fn has(&self, segment: &Segment) -> bool {
+        let is_same = |it: &Memory| {
+            it.script.handle == segment.handle
+                && it.script.offset == segment.offset
+                && it.script.length >= segment.length
+        };
+        self.0.iter().any(is_same)
+    }
+
+    pub(super) fn add(&mut self, script: Segment, real: RemoteSegment, is_room: bool) {
+        self.0.push(Memory {
+            script,
+            real,
+            is_room,
+            content: None,
+            is_taken_back: false,
+        });
+    }
+
+    /// Returns the memory that a handle of the script stands for.
+    pub(super) fn of_script(&mut self, handle: u32) -> Option<&mut Memory> {
+        self.0.iter_mut().rfind(|it| it.script.handle == handle)
+    }
+
+    /// Keeps memory that the other end has invalidated, or this one. Returns its handle in the script.
+    pub(super) fn taken_back(&mut self, stag: Stag, region: &Region) -> Option<u32> {
+        let memory = self
+            .0
+            .iter_mut()
+            .find(|it| it.real.stag == stag && !it.is_taken_back)?;
+        memory.is_taken_back = true;
+        if let Region::RemoteWrite(buf) = region {
+            memory.content = Some(buf.to_vec());
+        }
+        Some(memory.script.handle)
+    }
+
+    /// Returns a message of the script with the device's handles and offsets.
+    pub(super) fn outgoing(&self, message: &[u8]) -> Bytes {
+        let mut out = message.to_vec();
+        for at in (0..message.len()).step_by(WORD) {
+            let Some(handle) = word(message, at) else {
+                break;
+            };
+            let of_handle = |it: &&Memory| it.script.handle == handle;
+            let Some(memory) = self.0.iter().rfind(of_handle) else {
+                continue;
+            };
+            put(&mut out, at, &memory.real.stag.0.to_be_bytes());
+            if at == INVALIDATED {
+                continue;
+            }
+            let inside = long(message, at + 8)
+                .and_then(|offset| offset.checked_sub(memory.script.offset))
+                .filter(|it| *it <= u64::from(memory.script.length));
+            if let Some(inside) = inside {
+                let offset = memory.real.offset.wrapping_add(inside);
+                put(&mut out, at + 8, &offset.to_be_bytes());
+            }
+        }
+        out.into()
+    }
+
+    /// Returns a message of the other end with the script's handles and offsets, in segments of offered memory.
+    pub(super) fn incoming(&self, mut message: Vec<u8>) -> Vec<u8> {
+        let mut at = 0;
+        while at + SEGMENT <= message.len() {
+            let (Some(handle), Some(offset)) = (word(&message, at), long(&message, at + 8)) else {
+                break;
+            };
+            // The whole memory of a device can have one handle. The end of one memory can be the beginning of another.
+            let inside = |it: &Memory| offset.checked_sub(it.real.offset);
+            let of_handle = |it: &&Memory| it.real.stag.0 == handle;
+            let mut all = self.0.iter().rev().filter(of_handle);
+            let begins = all
+                .clone()
+                .find(|it| inside(it).is_some_and(|at| at < u64::from(it.real.length)));
+            let found = begins.or_else(|| {
+                all.find(|it| inside(it).is_some_and(|at| at <= it.real.length.into()))
+            });
+            match found {
+                Some(memory) => {
+                    let offset = offset.wrapping_sub(memory.real.offset);
+                    let offset = memory.script.offset.wrapping_add(offset);
+                    let handle = memory.script.handle;
+                    put(&mut message, at, &handle.to_be_bytes());
+                    put(&mut message, at + 8, &offset.to_be_bytes());
+                    at += SEGMENT;
+                }
+                None => at += WORD,
+            }
+        }
+        message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_conform::wire::v1::segment;
+
+    use super::*;
+
+    fn offered() -> Offered {
+        let mut offered = Offered::default();
+        for (n, at) in [(1, 0x1000), (2, 0x2000)] {
+            let real = RemoteSegment {
+                stag: Stag(0x77),
+                length: 0x1000,
+                offset: at,
+            };
+            offered.add(segment(0x5100_0000 + n, 0x1000, 1 << 32), real, true);
+        }
+        offered
+    }
+
+    fn octets(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|it| it.to_be_bytes()).collect()
+    }
+
+    #[test]
+    fn segments_of_a_script_are_exchanged_for_those_of_the_device_and_back() {
+        let offered = offered();
+        let script = octets(&[7, 1, 0x5100_0002, 8, 1, 0x10, 0, 0x5100_0001, 16, 1, 0]);
+        let real = octets(&[7, 1, 0x77, 8, 0, 0x2010, 0, 0x77, 16, 0, 0x1000]);
+        assert_eq!(offered.outgoing(&script), real);
+        assert_eq!(offered.incoming(real), script);
+    }
+
+    #[test]
+    fn a_handle_alone_is_exchanged_and_what_is_not_offered_stays() {
+        let offered = offered();
+        // Behind the handle to be invalidated, the words of lists are like an offset.
+        let script = octets(&[7, 2, 9, 1, 0x5100_0001, 0, 1, 1, 0x5100_0003, 8, 1, 0]);
+        let real = octets(&[7, 2, 9, 1, 0x77, 0, 1, 1, 0x5100_0003, 8, 1, 0]);
+        assert_eq!(offered.outgoing(&script), real);
+        // Numbers that are like a handle, without an offset of the memory behind them.
+        let numbers = octets(&[0x77, 0x77, 0x77, 0x77, 0x77, 0, 0]);
+        assert_eq!(offered.incoming(numbers.clone()), numbers);
+        // Octets behind the last whole word.
+        assert_eq!(offered.outgoing(&[0x51, 0, 0]), &[0x51, 0, 0][..]);
+    }
+
+    #[test]
+    fn what_was_written_is_told_from_what_was_there() {
+        let fresh: Vec<u8> = (0..4096).map(filler).collect();
+        assert_eq!(written(&fresh, 0), b"");
+        assert_eq!(written(&fresh, 4096), b"");
+        let mut content = fresh.clone();
+        content[..8].copy_from_slice(b"conform\0");
+        assert_eq!(written(&content, 8), b"conform\0");
+        // More than is expected is told.
+        assert_eq!(written(&content, 2), b"conform\0");
+        content[3000] = !content[3000];
+        assert_eq!(written(&content, 8).len(), 3001);
+        // The last octet has the value that it had before.
+        let mut content = fresh.clone();
+        content[..9].copy_from_slice(b"conform\0\0");
+        content[9] = filler(9);
+        assert_eq!(written(&content, 10), content[..10]);
+    }
+}
