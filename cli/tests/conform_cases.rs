@@ -7,9 +7,9 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
-use common::{Finished, Proto, Server, is_iwarp, run};
+use common::conform::{judged, write};
+use common::{Proto, Server, is_iwarp, run};
 
 /// The mount of Linux's client (6.12, siw) up to its first READ of 8 KiB, as the lab captured it on Linux's server.
 const LINUX: &str = "tests/conform_cases/linux-siw-nfs3-read.pcap";
@@ -21,17 +21,6 @@ fn block(begins: &str) -> &'static str {
     let block = blocks.find(|block| block.starts_with(begins));
     let (block, _) = block.and_then(|it| it.split_once("```")).unwrap();
     block
-}
-
-fn judged(server: &Server, words: &[&str]) -> Finished {
-    let url = server.url(Proto::Rdma, "/memory");
-    run([&["conform", "--timeout", "10s"], words, &[&url]].concat())
-}
-
-fn write(dir: &Path, name: &str, text: &str) -> String {
-    let path = dir.join(name);
-    fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
 }
 
 #[test]

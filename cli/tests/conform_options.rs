@@ -16,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+use common::conform::{judged, write};
 use common::{Finished, Proto, Server, export, is_iwarp, rpcrdma, run};
 
 /// Cases of which a server passes one.
@@ -38,17 +39,6 @@ expects RDMA2_ERROR with BAD_XDR
 ";
 const PASSES: &str = "rpcrdma2-07/6.1/901";
 const FAILS: &str = "rpcrdma2-07/6.1/902";
-
-fn judged(server: &Server, words: &[&str]) -> Finished {
-    let url = server.url(Proto::Rdma, "/memory");
-    run([&["conform", "--timeout", "10s"], words, &[&url]].concat())
-}
-
-fn write(dir: &Path, name: &str, text: &str) -> String {
-    let path = dir.join(name);
-    fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 fn json(path: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()

@@ -6,6 +6,7 @@
     reason = "each test binary uses a part of this module; clippy takes helpers for no tests"
 )]
 
+pub mod conform;
 pub mod fuse;
 pub mod gateway;
 pub mod terminal;
