@@ -49,7 +49,7 @@ impl Address {
             .collect()
     }
 
-    /// Returns the document.
+    /// Returns the document, the first component of the address.
     fn document(&self) -> &str {
         document(&self.address)
     }

@@ -1,5 +1,5 @@
-//! Tests of `conform --device`: this project's own server and client, judged over the iwarp device. The lab does the same
-//! over verbs devices (the lane `conform-verbs`).
+//! Tests of `conform --device`: this project's own server and client, judged over the iwarp device. The lab does the
+//! same over verbs devices (the lane `conform-verbs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -78,7 +78,8 @@ fn our_client_passes_over_a_device_and_hidden_headers_are_not_applicable() {
         "--json",
         json.to_str().unwrap(),
     ];
-    // Chunks, an end of the connection, misused memory, and a version each with invalidation, parts or placed data.
+    // Chunks, the end of a connection, misused memory, and one version each with invalidation, with parts, and with
+    // placed data.
     let only = [
         "rfc5040",
         "rfc8166/4.2",

@@ -165,7 +165,7 @@ fn a_list_has_what_the_other_options_select() {
     assert!(!of_servers.iter().any(is_of_client));
     assert!(of_clients.iter().all(is_of_client));
     assert_eq!([of_servers, of_clients].concat(), all);
-    // A prefix of both versions 2, and one of a section's first components.
+    // A prefix that both drafts of version 2 share, and one that ends within a section's name.
     let both = listed(&["--only", "rpcrdma2", "nfs://192.0.2.1/none"]);
     for begins in ["rpcrdma2-01/", "rpcrdma2-07/"] {
         assert!(both.iter().any(|it| it.starts_with(begins)), "{begins}");

@@ -20,8 +20,8 @@ const AUTH_STAT: &[&str] = &[
 const OF_CALL: [&str; 6] = ["xid", "msg_type", "rpcvers", "prog", "vers", "proc"];
 const OF_REPLY: [&str; 3] = ["xid", "msg_type", "reply_stat"];
 
-/// Describes a message that does not begin with `begins`, or is longer although nothing more may follow. Returns `None`
-/// if there is no difference.
+/// Describes the first difference of a message that should begin with `begins`, and may go on only if `more`. Returns
+/// `None` if there is no difference.
 pub(crate) fn difference(is: &[u8], begins: &[u8], more: bool) -> Option<String> {
     let at = is.iter().zip(begins).position(|(is, wanted)| is != wanted);
     let at = at.unwrap_or(is.len().min(begins.len()));
@@ -81,9 +81,9 @@ fn what(message: &[u8]) -> &'static str {
 #[derive(Clone, Copy)]
 enum Values {
     None,
-    /// By numbers from zero on.
+    /// Names of 0, 1, 2 and so on.
     From0(&'static [&'static str]),
-    /// Those of `nfsstat3`, with which most results of NFS version 3 begin.
+    /// Names of `nfsstat3`, with which most results of NFS version 3 begin.
     Status,
 }
 
@@ -108,12 +108,12 @@ fn word(message: &[u8], index: usize) -> Option<u32> {
     Reader(message.get(index.checked_mul(4)?..)?).word()
 }
 
-/// Returns words that opaque data with this length has.
+/// Returns the number of words of opaque data with this length.
 fn words_of(length: Option<u32>) -> usize {
     length.map_or(0, |it| it.div_ceil(4) as usize)
 }
 
-/// Returns the field that has this word, by words before it.
+/// Returns the field to which the word at `index` belongs, which the words before it determine.
 fn field(message: &[u8], index: usize) -> Field {
     let word = |index| word(message, index);
     match word(1) {

@@ -39,18 +39,19 @@ pub trait Endpoint: Debug + Send {
     /// Offers memory to RDMA Writes. An end that sees each of them ([`Endpoint::placed`]) has nothing to do.
     ///
     /// # Errors
-    /// The reason of [`Endpoint::offer`].
+    /// The end cannot offer this memory, as for [`Endpoint::offer`].
     fn room(&mut self, segment: Segment) -> Result<(), String>;
 
-    /// Returns what the other end has written into a room, from its first byte on, if this end does not see single RDMA
-    /// Writes. The memory is out of the other end's reach from here on. `expected` is the number of bytes that should
-    /// have been written: the last of them can have the value that the memory had before.
+    /// Takes back a room, and returns what the other end has written, from the first byte of the memory on. From then
+    /// on, the other end cannot access the memory. Returns `None` if this end shows RDMA Writes by [`Endpoint::placed`]
+    /// instead, or cannot tell. `expected` is the number of bytes that should have been written: written bytes at the
+    /// end that equal the earlier content cannot be told from bytes that were not written.
     fn written(&mut self, handle: u32, expected: usize) -> Option<Vec<u8>>;
 
     /// Takes the RDMA Writes that came before what was heard last.
     fn placed(&mut self) -> Vec<Placed>;
 
-    /// Writes to memory of the other end. The offset is what that has said: it may wrap.
+    /// Writes to memory of the other end, at an offset that the other end announced. The offset may wrap around.
     fn write(&mut self, handle: u32, offset: u64, bytes: &[u8]);
 
     /// Sends a Read Request, which is answered by [`Heard::Response`].
@@ -68,10 +69,11 @@ pub trait Endpoint: Debug + Send {
     /// Returns whether something has come that [`Endpoint::hear`] would take now, or the end.
     fn has_arrived(&mut self) -> bool;
 
-    /// Waits until something has come, or the end. Returns false if `goes_on` does first.
+    /// Waits until something has come or the connection has ended, and returns true. Returns false as soon as `goes_on`
+    /// returns false.
     fn is_readable(&mut self, goes_on: Meanwhile<'_>) -> bool;
 
-    /// Returns whether something could not be sent.
+    /// Returns whether a request or a receive could not be posted, or sending takes too long.
     fn has_failed(&self) -> bool;
 
     /// Returns whether the other end may invalidate memory of this end by its Sends.
@@ -111,7 +113,7 @@ pub struct Wanted<'a> {
     pub private: &'a [u8],
     /// The longest wait.
     pub patience: Duration,
-    /// The observer.
+    /// The observer of the octets, such as a capture. Devices do not use it.
     pub watcher: Option<&'a Watcher>,
 }
 
@@ -131,7 +133,7 @@ pub struct Answer<'a> {
     pub private: &'a [u8],
     /// The flag that ends everything on the connection.
     pub stop: Arc<AtomicBool>,
-    /// The observer.
+    /// The observer of the octets, such as a capture. Devices do not use it.
     pub watcher: Option<&'a Watcher>,
 }
 
@@ -161,7 +163,8 @@ pub trait Listen: Debug + Sync {
     /// Returns a request that waits, if there is one.
     ///
     /// # Errors
-    /// No connection can be accepted. The kinds `Interrupted` and `ConnectionAborted` say no more than that one is gone.
+    /// The listener has failed. Errors of the kinds `Interrupted` and `ConnectionAborted` concern one request alone:
+    /// further ones can follow.
     fn request(&self) -> std::io::Result<Option<Box<dyn Incoming>>>;
 
     /// Returns why the headers of RDMA that clients send are not seen, if they are not.

@@ -135,7 +135,7 @@ impl Incoming for TcpStream {
             stream.watch(watcher).map_err(|it| failed(&it))?;
         }
         let mut peer = Peer::new(stream);
-        // A client makes none, and those of a peer that does are not kept.
+        // Clients make no RDMA Writes. One is kept, so that it can be reported; a second one is an error.
         peer.keep_placed(1);
         let frame = peer.hear_frame(mpa::REQUEST_KEY, &mut || !stop.load(Ordering::Acquire));
         let frame = frame.map_err(|gone| failed(&format_args!("MPA set-up: {gone}")))?;

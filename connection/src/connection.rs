@@ -250,7 +250,7 @@ impl Connection {
     /// [`CallError::NoCallbacks`]: this end is a server that makes no calls, or the client announced
     /// that it accepts none, or nothing has arrived from the client yet. [`CallError::Ending`]: this end has called
     /// [`Connection::cancel_unsent`]. The call has ended, and no [`Action::Finished`] follows. Calls of a client fail
-    /// like this for the last reason alone.
+    /// only with [`CallError::Ending`].
     pub fn call(&mut self, xid: u32, message: Message, room: &ReplyRoom) -> Result<(), CallError> {
         let no_callbacks = || {
             let reason = "nothing has come from it yet, or this server makes none";
@@ -298,9 +298,9 @@ impl Connection {
     }
 
     /// Cancels the calls that were not sent, so that no [`Action::Finished`] follows for them, and that none of them
-    /// offers memory to the peer. Returns whether there were any. From now on, this end sends no call: no further one is
-    /// taken, and one that an error of the peer would have sent again ends as if it were cancelled. Before the connection
-    /// is established, and after its end, nothing is cancelled.
+    /// offers memory to the peer. Returns whether there were any. From now on, this end sends no call: no further one
+    /// is taken, and one that an error of the peer would have sent again ends as if it were cancelled. Before the
+    /// connection is established, and after its end, nothing is cancelled.
     pub fn cancel_unsent(&mut self) -> bool {
         let open = self.open_mut();
         open.is_some_and(|open| match &mut open.requester {

@@ -47,7 +47,7 @@ pub(crate) struct Open {
     begun: bool,
     /// The memory of its parts, charged to the connection's account.
     collected: Collected,
-    /// How many messages had been given up after the last one was received.
+    /// The value of [`Session::given_up`] after the last received message.
     given_up: u64,
 }
 
@@ -333,7 +333,8 @@ impl Open {
         self.shared.uncounted_parts = 0;
         let given_up = self.shared.session.given_up();
         if std::mem::replace(&mut self.given_up, given_up) != given_up {
-            // What is complete or incomplete now is another message: the parts of this one are gone.
+            // The message whose parts were charged so far was given up, and its parts are gone. Parts from here on
+            // belong to another message.
             self.collected.release();
         }
         let Some(bytes) = self.shared.session.in_progress() else {

@@ -200,8 +200,8 @@ fn calls_wait_while_fetched_chunks_hold_all_that_they_may() {
     assert!(!server.connection.waits_for_memory());
 }
 
-/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, and the account of its connection.
-/// The driver of the server counts the memory of messages that are longer than `longest_uncounted`.
+/// Returns the client of a server with draft -07 that shares 4 MiB with seven others, and the account of its
+/// connection. The driver of the server counts the memory of messages that are longer than `longest_uncounted`.
 fn wg_client(longest_uncounted: Option<usize>) -> (WgPeer, Account) {
     let account = Budget::new(4 * MIB, 8).account();
     let options = Options::server(rpcrdma_protocols::base());
@@ -239,8 +239,8 @@ fn send_in_parts(client: &mut WgPeer, xid: u32, call: &[u8], each: usize) {
     client.send(xid, inline_call(Default::default()), last);
 }
 
-/// Otherwise the client would lose the connection for a call that it had credits for, and the replies to the others with
-/// it. It would make all of them again over the next connection, and lose that in the same way.
+/// Otherwise the client would lose the connection for a call that it had credits for, and the replies to the others
+/// with it. It would make all of them again over the next connection, and lose that in the same way.
 #[test]
 fn calls_in_progress_do_not_end_the_connection_of_one_that_comes_in_parts() {
     let (mut client, account, of_reply) = with_a_call_in_progress(None);
@@ -573,7 +573,8 @@ fn calls_in_parts_are_charged_while_their_chunks_are_fetched() {
     assert_eq!(account.held(), 0);
 }
 
-/// Calls whose chunks are not fetched hold no more than those that wait for memory may.
+/// Calls whose chunks are being fetched hold, together, no more than one connection can ever have, like calls that wait
+/// for memory.
 #[test]
 fn calls_whose_chunks_are_fetched_hold_no_more_than_one_connection_can_ever_have() {
     let (mut client, account) = wg_client(None);

@@ -53,7 +53,7 @@ impl DeviceEnd {
         }
     }
 
-    /// Sets the flag that ends every wait.
+    /// Sets the flag that ends waits, except that of [`Endpoint::is_readable`], which its caller ends.
     pub(super) fn stop_by(&mut self, stop: Arc<AtomicBool>) {
         self.stop = Some(stop);
     }
@@ -82,7 +82,8 @@ impl DeviceEnd {
         self.is_stopped() || self.deadline.is_some_and(|it| Instant::now() > it)
     }
 
-    /// Waits until the device has taken most of what is to be sent.
+    /// Waits until at most [`MOST_UNSENT`] requests wait for the send queue. If that takes too long, the connection
+    /// counts as failed.
     fn await_room(&self) {
         let until = Instant::now() + self.patience;
         let has_room = |state: &State| state.unsent <= MOST_UNSENT;
@@ -166,7 +167,7 @@ impl Endpoint for DeviceEnd {
     }
 
     fn respond(&mut self, _: &ReadRequest, _: &[u8]) {
-        // The device has answered.
+        // The device itself answers Read Requests, so [`Heard::Read`] never comes.
     }
 
     fn hear(&mut self, meanwhile: Meanwhile<'_>) -> Result<Heard, Gone> {
@@ -218,7 +219,7 @@ impl Endpoint for DeviceEnd {
 
     fn has_failed(&self) -> bool {
         let state = self.inbox.state();
-        // What has come, and the end, say more.
+        // What can still be heard explains the failure better.
         state.failed && !state.is_readable()
     }
 

@@ -54,9 +54,9 @@ struct End {
     waiting: VecDeque<(WrId, SendWr)>,
     /// Whether the connection has ended.
     is_over: bool,
-    /// Why the other end's device has refused a request of this end, if it has.
+    /// The error of a request of this end that the other end's device refused.
     refused: Option<WorkError>,
-    /// Until when the connection may end in order, once nobody uses it any more.
+    /// The time at which a connection that nobody uses any more is aborted.
     leaves: Option<Time>,
 }
 
@@ -263,9 +263,10 @@ impl Ends {
         self.post(qp, id, request);
     }
 
-    /// Registers something for handles in the chunk lists of version 1 that the script does not offer, where the other
-    /// end may invalidate any handle of these lists (RFC 8797, section 4.1): the device would end the connection for one
-    /// that it has not. The places that the message names are out of bounds.
+    /// Registers one byte for each handle in the chunk lists of a version 1 message that the script does not offer. The
+    /// other end may invalidate any of these handles (RFC 8797, section 4.1), and the device would end the connection
+    /// if it did not know the handle. The offset in the message stays the script's, outside of that byte, so that the
+    /// other end can access nothing by it.
     fn guard(&mut self, qp: QpId, message: &[u8]) {
         let is_possible = self.device.attributes().remote_invalidation;
         let Some(v1::Message::Rpc(header, _)) = v1::parse(message).filter(|_| is_possible) else {
@@ -280,7 +281,7 @@ impl Ends {
                 continue;
             }
             let region = Region::RemoteRead(Bytes::from_static(&[0]));
-            // Without it, the message is the same.
+            // If this fails, the message keeps the script's handle.
             if let Ok(real) = self.device.register(qp, region) {
                 let named = RemoteSegment {
                     length: segment.length,
@@ -366,7 +367,8 @@ impl Ends {
         }
     }
 
-    /// Takes back a room, whose content then is in the inbox. Returns whether there is such a room.
+    /// Takes back a room. Its content is put into the inbox once the handle is invalid. Returns whether there is such a
+    /// room.
     pub(super) fn take_back(&mut self, qp: QpId, handle: u32) -> bool {
         let Some(end) = self.ends.get_mut(&qp) else {
             return false;
@@ -392,7 +394,7 @@ impl Ends {
         true
     }
 
-    /// Keeps a room that is out of the other end's reach.
+    /// Puts the content of a room into the inbox after its handle became invalid.
     fn taken_back(&mut self, qp: QpId, handle: u32, stag: Stag) {
         let Some(end) = self.ends.get_mut(&qp) else {
             return;
@@ -494,7 +496,7 @@ impl Ends {
         let gone = match reason {
             Disconnect::PeerError(why) => Gone::Refused(why),
             Disconnect::Terminated(why) => Gone::Terminated(why),
-            // An adapter whose request was refused has nothing else to say.
+            // Some adapters give no reason for the end. The refused request is the only one.
             _ if refused.is_some() => {
                 let why = refused.map(|it| it.to_string());
                 Gone::Terminated(why.unwrap_or_default())
@@ -502,7 +504,7 @@ impl Ends {
             Disconnect::Lost(_) => Gone::Reset,
             _ => Gone::Closed,
         };
-        // Rooms are the script's again.
+        // The handles are invalid now, so rooms that were asked for are taken back at once.
         let asked: Vec<(u32, Stag)> = end.invalidations.drain().map(|(_, it)| it).collect();
         for (handle, stag) in asked {
             self.taken_back(qp, handle, stag);
@@ -571,7 +573,7 @@ impl Ends {
     }
 }
 
-/// Notes that something could not be sent.
+/// Notes that a request or a receive could not be posted.
 fn fail(end: &End) {
     end.inbox.change(|it| it.failed = true);
 }

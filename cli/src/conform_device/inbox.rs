@@ -34,9 +34,9 @@ pub(super) struct State {
     kept: usize,
     /// The private data of the other end, or why the connection was not set up.
     pub(super) set_up: Option<Result<Vec<u8>, String>>,
-    /// How the connection has ended.
+    /// The end of the connection, or the reason why nothing more is heard.
     pub(super) end: Option<Gone>,
-    /// Whether something could not be sent.
+    /// Whether a request or a receive could not be posted, or the send queue stayed full.
     pub(super) failed: bool,
     /// Requests that wait for room in the send queue.
     pub(super) unsent: usize,

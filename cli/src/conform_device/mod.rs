@@ -1,11 +1,11 @@
 //! Ends of `conform`'s connections on a device of the device model: the scripts of cases over verbs devices, RoCE and
 //! InfiniBand among them, and over the software RNIC of this project.
 //!
-//! A device makes and checks the headers of RDMA itself. So the cases see Sends, private data, and the end of a connection with
-//! its reason, and not the single RDMA Reads and Writes of the other end: what was written into memory is looked at
-//! when a case compares it, and what the other end must not access ends the connection. Handles and offsets of memory
-//! are the device's: [`offered`] exchanges those in messages. The thread that owns the device is in [`turning`], its
-//! connections in [`ends`].
+//! A device makes and checks the headers of RDMA itself. So the cases see Sends, private data, and the end of a
+//! connection with its reason, and not the single RDMA Reads and Writes of the other end: what was written into memory
+//! is looked at when a case compares it, and what the other end must not access ends the connection. Handles and
+//! offsets of memory are the device's: [`offered`] exchanges those in messages. The thread that owns the device is in
+//! [`turning`], its connections in [`ends`].
 
 mod endpoint;
 mod ends;
@@ -34,11 +34,11 @@ use turning::Turning;
 
 /// The longest message that is received, bytes: with the longest placed data of the cases, which is 64 KiB.
 const RECEIVE: usize = 80 << 10;
-/// The identifier of private data (RFC 8797, section 4.1), and its only version.
+/// The format identifier of private data, and its only version (RFC 8797, section 4).
 const FORMAT: [u8; 5] = [0xf6, 0xab, 0x0e, 0x18, 1];
-/// The flag for remote invalidation in the octet behind these.
+/// The R flag, in the next octet: remote invalidation (RFC 8797, section 4.1).
 const INVALIDATES: u8 = 1;
-/// The time in which a client must complete a connection that was accepted.
+/// The time in which an accepted connection must be complete, and by which a device may answer late.
 const COMPLETES: Duration = Duration::from_secs(10);
 
 /// An open device.
@@ -111,7 +111,7 @@ impl Dial for ConformDevice {
         let qp = qp.map_err(SetUp::Unreachable)?;
         let mut end = DeviceEnd::new(turning, qp, inbox);
         end.set_patience(patience);
-        // The device gives up by itself.
+        // The device itself gives up after `patience`. The added time only waits for its answer.
         let answer = end.set_up(patience + COMPLETES);
         let answer = answer.map_err(SetUp::Unreachable)?;
         Ok((Box::new(end), answer))

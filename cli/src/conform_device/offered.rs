@@ -1,11 +1,11 @@
-//! Memory that a script offers, as it is registered with a device. Scripts choose handles and offsets, and a device gives
-//! others: those in messages are exchanged.
+//! Memory that a script offers. The device chooses other handles and offsets than the script, so those in messages are
+//! replaced in both directions.
 
 use bytes::Bytes;
 use rdma::{Region, RemoteSegment, Stag};
 use rpcrdma_conform::wire::v1::Segment;
 
-/// The octets of a segment in a message: handle, length, offset (RFC 8166, section 3.4.4, and the drafts of version 2).
+/// The octets of a segment in a message: handle, length, offset (RFC 8166, section 3.4.3, and the drafts of version 2).
 const SEGMENT: usize = 16;
 /// The octets of a handle.
 const WORD: usize = 4;
@@ -33,20 +33,21 @@ pub(super) struct Offered(Vec<Memory>);
 
 /// Returns the octet that a room has at this place before anything is written there.
 pub(super) fn filler(at: usize) -> u8 {
-    // The low bits differ from octet to octet, and no run of them is text, zeros or a pattern of the cases.
+    // The highest octet of the product. Neighbours always differ, and no longer run looks like text, zeros or a pattern
+    // of the cases.
     let mixed = (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8 ^ 0x5a
 }
 
-/// Returns the octets that were written, from the first one on, of memory that had [`filler`]: at least `expected`, as
-/// the last ones can have the values that were there before.
+/// Returns the beginning of a room up to the last octet that differs from [`filler`], or `expected` octets if that is
+/// more: the last octets written can have the values of the filler. Returns nothing if no octet differs.
 pub(super) fn written(content: &[u8], expected: usize) -> Vec<u8> {
     let changed = content
         .iter()
         .enumerate()
         .rposition(|(at, octet)| *octet != filler(at));
     let length = changed.map_or(0, |at| at + 1);
-    // Nothing was written where nothing has changed: a whole result is never like the filler.
+    // If nothing differs, nothing was written: results of cases never equal the filler.
     let length = match length {
         0 => 0,
         length => length.max(expected).min(content.len()),
@@ -77,7 +78,7 @@ impl Offered {
         self.0.iter().any(|it| it.script.handle == handle)
     }
 
-    /// Returns whether memory with this handle, and as long, is registered.
+    /// Returns whether memory with this handle and offset, and at least this length, is registered.
     pub(super) fn has(&self, segment: &Segment) -> bool {
         let is_same = |it: &Memory| {
             it.script.handle == segment.handle
@@ -102,7 +103,8 @@ impl Offered {
         self.0.iter_mut().rfind(|it| it.script.handle == handle)
     }
 
-    /// Keeps memory that the other end has invalidated, or this one. Returns its handle in the script.
+    /// Marks memory as taken back, after either end has invalidated it, and keeps the content of a room. Returns its
+    /// handle in the script.
     pub(super) fn taken_back(&mut self, stag: Stag, region: &Region) -> Option<u32> {
         let memory = self
             .0
@@ -115,7 +117,8 @@ impl Offered {
         Some(memory.script.handle)
     }
 
-    /// Returns a message of the script with the device's handles and offsets.
+    /// Returns a message of the script with the device's handles and offsets. Every aligned word that equals an offered
+    /// handle is replaced, and the offset behind it if it lies in that memory.
     pub(super) fn outgoing(&self, message: &[u8]) -> Bytes {
         let mut out = message.to_vec();
         for at in (0..message.len()).step_by(WORD) {
@@ -141,7 +144,8 @@ impl Offered {
         out.into()
     }
 
-    /// Returns a message of the other end with the script's handles and offsets, in segments of offered memory.
+    /// Returns a message of the other end with the script's handles and offsets. A handle is replaced only together
+    /// with an offset in the same memory.
     pub(super) fn incoming(&self, mut message: Vec<u8>) -> Vec<u8> {
         let mut at = 0;
         while at + SEGMENT <= message.len() {

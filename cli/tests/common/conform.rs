@@ -1,4 +1,4 @@
-//! What tests of `conform` repeat.
+//! Helpers that several tests of `conform` share.
 
 use std::fs;
 use std::path::Path;

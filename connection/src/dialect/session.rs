@@ -87,8 +87,9 @@ pub trait Session: fmt::Debug + Send {
         0
     }
 
-    /// Returns how many messages have been given up of which parts were here. It never decreases. A message that
-    /// completes or begins while the number goes up is another one than that whose parts were here.
+    /// Returns the number of messages that were given up after some of their parts had arrived. It never decreases. If
+    /// it grows while a message is received, the parts held before belonged to another message than the one that now
+    /// begins or completes.
     fn given_up(&self) -> u64 {
         self.extensions().map_or(0, Extensions::given_up)
     }

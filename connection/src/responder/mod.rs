@@ -136,7 +136,7 @@ pub(crate) struct Responder {
     /// Memory of the calls that came in several messages, and wait for memory or for their chunks, as far as the driver
     /// does not count it: at most as much as one connection can ever have.
     kept: Charge,
-    /// The part of `kept` that calls hold whose chunks are being fetched.
+    /// The part of `kept` that belongs to calls whose chunks are being fetched.
     kept_fetching: usize,
     /// Memory reserved for the replies to delivered calls.
     delivered: Charge,
@@ -243,7 +243,7 @@ impl Responder {
         }
     }
 
-    /// Keeps a call without chunks until there is memory for its reply.
+    /// Keeps a call without chunks until there is memory for its reply, or refuses it if its parts are too long.
     #[cold]
     fn deliver_later(&mut self, shared: &mut Shared, key: usize, message: Message) {
         if self.keep_parts(shared, key) {

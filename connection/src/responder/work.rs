@@ -14,11 +14,10 @@ use crate::dialect::PeerError;
 use crate::shared::Shared;
 
 impl Responder {
-    /// Returns whether there is memory for the reply to one more call. The bytes of fetched chunks do
-    /// not count against the guaranteed memory, so a connection that is fetching can still execute
-    /// short calls. A connection that holds nothing but fetched chunks and waiting calls may always execute one
-    /// call. Memory of waiting calls is left out, because executing them releases it. What calls hold whose chunks are
-    /// being fetched counts like those chunks.
+    /// Returns whether there is memory for the reply to one more call. The bytes of fetched chunks do not count against
+    /// the guaranteed memory, so a connection that is fetching can still execute short calls. A connection that holds
+    /// nothing but fetched chunks and waiting calls may always execute one call. Memory of waiting calls is left out,
+    /// because executing them releases it. Parts of calls whose chunks are being fetched count like the chunks.
     pub(super) fn may_deliver(&self, shared: &Shared) -> bool {
         let Some(account) = shared.config.pool.account() else {
             return true;
@@ -31,19 +30,20 @@ impl Responder {
             || account.room_without(self.kept_waiting()) >= PER_CALL
     }
 
-    /// Returns the bytes of parts that calls hold which wait for memory.
+    /// Returns the bytes of the parts of calls that wait for memory.
     fn kept_waiting(&self) -> usize {
         self.kept.bytes().saturating_sub(self.kept_fetching)
     }
 
-    /// Charges to the connection what the parts of a call hold that is not executed yet, because it waits for memory or
-    /// for its chunks, so that other connections get less. Returns false if the call was refused.
+    /// Charges the parts of a call that is not executed yet to the connection, so that other connections get less. The
+    /// call waits for memory or for its chunks. Returns false if the call was refused.
     ///
     /// A call that came in several messages can have any length. What the driver counts is left out, such as receives
     /// that all connections share. A call in a single message is bounded by its receive or the copy of that, and the
     /// number of those by the credits.
     ///
-    /// No account ever has room for more than [`Account::largest`], so a call beyond that is refused.
+    /// All kept parts of a connection together may not exceed [`Account::largest`], as no account ever has room for
+    /// more.
     #[inline]
     pub(super) fn keep_parts(&mut self, shared: &mut Shared, key: usize) -> bool {
         shared.uncounted_parts == 0 || self.charge_parts(shared, key)
@@ -194,7 +194,7 @@ impl Responder {
     /// Delivers a call whose chunks have all arrived.
     fn deliver_fetched(&mut self, shared: &mut Shared, key: usize) {
         let call = &mut self.calls[key];
-        // What the upper layer holds is charged by its own rules.
+        // From here on, the call is charged as a delivered one.
         let parts = std::mem::take(&mut call.kept);
         self.kept.sub(parts);
         self.kept_fetching -= parts;
