@@ -44,6 +44,9 @@ const SHORT: usize = 512;
 /// buffer as a whole if no other one is behind it: the copy is cheaper than a read into several buffers (0.4 of 10 us
 /// are saved).
 const LITTLE: usize = 512;
+/// The longest first buffer whose messages are read so: with a longer one, a single message would fill the staging buffer,
+/// which looks like several messages.
+const LONGEST_HEAD: usize = BETWEEN_MESSAGES - mpa::LENGTH_FIELD - ddp::UNTAGGED - LITTLE - TRAILER;
 /// Maximum length in bytes of padding and CRC.
 const TRAILER: usize = 3 + mpa::CRC_FIELD;
 /// Buffers of one read.
@@ -85,12 +88,13 @@ impl Receiver {
     }
 
     /// Returns whether a predicted message of these lengths is a single segment, exceeds the first buffer of its
-    /// receive by less than [`LITTLE`], and no further message is expected with it.
+    /// receive by less than [`LITTLE`], fits into the staging buffer with room for more, and no further message is
+    /// expected with it.
     fn is_little_longer(&self, lengths: Lengths, memory: &Memory) -> bool {
         let head = memory.copyable(false);
         matches!(self.stage, Stage::Head)
             && lengths.first == lengths.total
-            && head.is_some_and(|head| lengths.total < head + LITTLE)
+            && head.is_some_and(|head| lengths.total < head + LITTLE && head <= LONGEST_HEAD)
             && self.ahead.further(lengths) == 0
     }
 
