@@ -44,9 +44,12 @@ pub trait Endpoint: Debug + Send {
 
     /// Takes back a room, and returns what the other end has written, from the first byte of the memory on. From then
     /// on, the other end cannot access the memory. Returns `None` if this end shows RDMA Writes by [`Endpoint::placed`]
-    /// instead, or cannot tell. `expected` is the number of bytes that should have been written: written bytes at the
-    /// end that equal the earlier content cannot be told from bytes that were not written.
-    fn written(&mut self, handle: u32, expected: usize) -> Option<Vec<u8>>;
+    /// instead. `expected` is the number of bytes that should have been written: written bytes at the end that equal
+    /// the earlier content cannot be told from bytes that were not written.
+    ///
+    /// # Errors
+    /// The end cannot look at the memory, and the case is not applicable for the reason given.
+    fn written(&mut self, handle: u32, expected: usize) -> Result<Option<Vec<u8>>, String>;
 
     /// Takes the RDMA Writes that came before what was heard last.
     fn placed(&mut self) -> Vec<Placed>;

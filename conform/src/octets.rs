@@ -33,8 +33,8 @@ impl Endpoint for Peer {
         Ok(())
     }
 
-    fn written(&mut self, _: u32, _: usize) -> Option<Vec<u8>> {
-        None
+    fn written(&mut self, _: u32, _: usize) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
     }
 
     fn placed(&mut self) -> Vec<Placed> {

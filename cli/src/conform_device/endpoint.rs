@@ -21,6 +21,8 @@ use super::turning::Turning;
 const GLANCE: Duration = Duration::from_millis(20);
 /// The requests that may wait for room in the send queue before the script waits as well.
 const MOST_UNSENT: usize = 256;
+/// The reason of everything that fails after the thread of the device has ended.
+pub(super) const GONE: &str = "the device is gone";
 
 /// The end of a connection.
 #[derive(Debug)]
@@ -110,7 +112,7 @@ impl DeviceEnd {
         let qp = self.qp;
         let offer = move |ends: &mut Ends| ends.offer(qp, segment, content.as_ref());
         let offered = self.turning.ask(offer);
-        offered.unwrap_or_else(|| Err("the device is gone".into()))
+        offered.unwrap_or_else(|| Err(GONE.into()))
     }
 }
 
@@ -135,19 +137,24 @@ impl Endpoint for DeviceEnd {
         self.offered(segment, None)
     }
 
-    fn written(&mut self, handle: u32, expected: usize) -> Option<Vec<u8>> {
+    fn written(&mut self, handle: u32, expected: usize) -> Result<Option<Vec<u8>>, String> {
+        let cannot = |why: &str| format!("what was written to {handle:#x} cannot be seen: {why}");
         let qp = self.qp;
-        if !self.turning.ask(move |ends| ends.take_back(qp, handle))? {
-            return Some(Vec::new());
+        let asked = self.turning.ask(move |ends| ends.take_back(qp, handle));
+        let is_registered = asked.ok_or_else(|| cannot(GONE))?;
+        if !is_registered.map_err(|why| cannot(&why))? {
+            return Ok(Some(Vec::new()));
         }
         let until = Instant::now() + self.patience;
         while !self.inbox.wait(GLANCE, |it| it.rooms.contains_key(&handle)) {
             if self.is_stopped() || Instant::now() > until {
-                return Some(Vec::new());
+                return Err(cannot("the device did not give the memory back in time"));
             }
         }
         let content = self.inbox.state().rooms.remove(&handle);
-        Some(written(&content.unwrap_or_default(), expected))
+        let content = content.unwrap_or_else(|| Err("it is not there".into()));
+        let content = content.map_err(|why| cannot(&why))?;
+        Ok(Some(written(&content, expected)))
     }
 
     fn placed(&mut self) -> Vec<Placed> {

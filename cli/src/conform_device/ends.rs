@@ -19,7 +19,7 @@ use rpcrdma_conform::wire::v1::{self, Segment};
 use rpcrdma_setup::device::AnyDevice;
 
 use super::inbox::{Came, Inbox};
-use super::offered::{Offered, filler};
+use super::offered::{Kind, Memory, Offered, filler};
 use super::requests::Requests;
 
 /// The receives of a connection. No case is answered by more messages at once.
@@ -288,7 +288,7 @@ impl Ends {
                     offset: segment.offset,
                     ..real
                 };
-                end.offered.add(*segment, named, false);
+                end.offered.add(*segment, named, Kind::Guard);
             }
         }
     }
@@ -360,38 +360,39 @@ impl Ends {
         };
         match self.device.register(qp, region) {
             Ok(real) => {
-                end.offered.add(segment, real, content.is_none());
+                let kind = match content {
+                    Some(_) => Kind::Source,
+                    None => Kind::Room,
+                };
+                end.offered.add(segment, real, kind);
                 Ok(())
             }
             Err((error, _)) => Err(cannot(&error)),
         }
     }
 
-    /// Takes back a room. Its content is put into the inbox once the handle is invalid. Returns whether there is such a
-    /// room.
-    pub(super) fn take_back(&mut self, qp: QpId, handle: u32) -> bool {
-        let Some(end) = self.ends.get_mut(&qp) else {
-            return false;
-        };
+    /// Takes back a room. Its content is put into the inbox once the handle is invalid. Returns whether anything was
+    /// registered for it: a room of no bytes, or one of a connection that had ended, is not, and nobody can have written
+    /// to it.
+    pub(super) fn take_back(&mut self, qp: QpId, handle: u32) -> Result<bool, String> {
+        let end = self.ends.get_mut(&qp);
+        let end = end.ok_or("the connection is gone")?;
         let is_over = end.is_over;
-        let Some(memory) = end.offered.of_script(handle).filter(|it| it.is_room) else {
-            return false;
+        let Some(memory) = end.offered.of_script(handle) else {
+            return Ok(false);
         };
-        let stag = memory.real.stag;
-        if memory.is_taken_back {
-            let content = memory.content.clone().unwrap_or_default();
-            end.inbox
-                .change(|it| drop(it.rooms.insert(handle, content)));
-            return true;
+        if memory.kind != Kind::Room {
+            return Err("the device offers this memory to RDMA Reads alone".into());
         }
-        if is_over {
+        let stag = memory.real.stag;
+        if memory.is_taken_back || is_over {
             self.taken_back(qp, handle, stag);
-            return true;
+            return Ok(true);
         }
         let id = end.id();
         end.invalidations.insert(id, (handle, stag));
         self.post(qp, id, SendWr::Invalidate { stag });
-        true
+        Ok(true)
     }
 
     /// Puts the content of a room into the inbox after its handle became invalid.
@@ -399,13 +400,17 @@ impl Ends {
         let Some(end) = self.ends.get_mut(&qp) else {
             return;
         };
-        let mut content = Vec::new();
-        if let Ok(region) = self.device.reclaim(qp, stag) {
-            end.offered.taken_back(stag, &region);
+        // The other end may have invalidated it before: then its content is there already.
+        let is_there = |it: &Memory| it.content.is_some();
+        let mut why = "the device has not returned it".to_owned();
+        if !end.offered.of_script(handle).is_some_and(is_there) {
+            match self.device.reclaim(qp, stag) {
+                Ok(region) => drop(end.offered.taken_back(stag, &region)),
+                Err(error) => why = error.to_string(),
+            }
         }
-        if let Some(memory) = end.offered.of_script(handle) {
-            content = memory.content.clone().unwrap_or_default();
-        }
+        let memory = end.offered.of_script(handle);
+        let content = memory.and_then(|it| it.content.clone()).ok_or(why);
         end.inbox
             .change(|it| drop(it.rooms.insert(handle, content)));
     }
@@ -619,3 +624,6 @@ impl PollSource for Ends {
         self.device.set_busy_poll(on);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,8 +40,8 @@ pub(super) struct State {
     pub(super) failed: bool,
     /// Requests that wait for room in the send queue.
     pub(super) unsent: usize,
-    /// Rooms that were taken back because the script asked for them, with their content.
-    pub(super) rooms: HashMap<u32, Vec<u8>>,
+    /// Rooms that were taken back because the script asked for them, with their content, or why it cannot be seen.
+    pub(super) rooms: HashMap<u32, Result<Vec<u8>, String>>,
 }
 
 impl State {

@@ -26,7 +26,7 @@ use rpcrdma_setup::Failure;
 use rpcrdma_setup::access::LinkOptions;
 use rpcrdma_setup::device::DeviceChoice;
 
-use endpoint::DeviceEnd;
+use endpoint::{DeviceEnd, GONE};
 use ends::Ends;
 use inbox::Inbox;
 use requests::Requests;
@@ -65,7 +65,7 @@ impl ConformDevice {
         let requests = Arc::new(Requests::default());
         let its = Arc::clone(&requests);
         let listening = self.turning.ask(move |ends| ends.listen(address, its));
-        let listening = listening.unwrap_or_else(|| Err("the device is gone".into()));
+        let listening = listening.unwrap_or_else(|| Err(GONE.into()));
         let address = listening.map_err(|error| Failure::Work(error).at(address))?;
         Ok(Listening {
             turning: Arc::clone(&self.turning),
@@ -107,7 +107,7 @@ impl Dial for ConformDevice {
         let connect =
             move |ends: &mut Ends| ends.connect(remote, private, (RECEIVE, patience), its);
         let qp = turning.ask(connect);
-        let qp = qp.unwrap_or_else(|| Err("the device is gone".into()));
+        let qp = qp.unwrap_or_else(|| Err(GONE.into()));
         let qp = qp.map_err(SetUp::Unreachable)?;
         let mut end = DeviceEnd::new(turning, qp, inbox);
         end.set_patience(patience);
@@ -175,7 +175,7 @@ impl Incoming for Asked {
         let its = Arc::clone(&inbox);
         let accept = move |ends: &mut Ends| ends.accept(request, private, RECEIVE, its);
         let qp = self.turning.ask(accept);
-        let qp = qp.unwrap_or_else(|| Err("the device is gone".into()));
+        let qp = qp.unwrap_or_else(|| Err(GONE.into()));
         let mut end = DeviceEnd::new(&self.turning, qp.map_err(failed)?, inbox);
         end.stop_by(Arc::clone(&answer.stop));
         end.set_up(COMPLETES).map_err(failed)?;

@@ -12,6 +12,17 @@ const WORD: usize = 4;
 /// The place of a handle that a reply may invalidate, in the working group's version 2. No version has a segment there.
 const INVALIDATED: usize = 16;
 
+/// The use of a registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The other end may read it.
+    Source,
+    /// The other end may write it.
+    Room,
+    /// The script names its handle and offers no memory: nothing but the handle can be used.
+    Guard,
+}
+
 /// A registered memory.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -19,8 +30,7 @@ pub(super) struct Memory {
     script: Segment,
     /// The segment of the device.
     pub(super) real: RemoteSegment,
-    /// Whether the other end may write.
-    pub(super) is_room: bool,
+    pub(super) kind: Kind,
     /// The memory after it was taken back, of a room.
     pub(super) content: Option<Vec<u8>>,
     /// Whether it was taken back.
@@ -88,19 +98,20 @@ impl Offered {
         self.0.iter().any(is_same)
     }
 
-    pub(super) fn add(&mut self, script: Segment, real: RemoteSegment, is_room: bool) {
+    pub(super) fn add(&mut self, script: Segment, real: RemoteSegment, kind: Kind) {
         self.0.push(Memory {
             script,
             real,
-            is_room,
+            kind,
             content: None,
             is_taken_back: false,
         });
     }
 
-    /// Returns the memory that a handle of the script stands for.
-    pub(super) fn of_script(&mut self, handle: u32) -> Option<&mut Memory> {
-        self.0.iter_mut().rfind(|it| it.script.handle == handle)
+    /// Returns the memory that the script offers by a handle.
+    pub(super) fn of_script(&self, handle: u32) -> Option<&Memory> {
+        let is_it = |it: &&Memory| it.script.handle == handle && it.kind != Kind::Guard;
+        self.0.iter().rfind(is_it)
     }
 
     /// Marks memory as taken back, after either end has invalidated it, and keeps the content of a room. Returns its
@@ -192,7 +203,7 @@ mod tests {
                 length: 0x1000,
                 offset: at,
             };
-            offered.add(segment(0x5100_0000 + n, 0x1000, 1 << 32), real, true);
+            offered.add(segment(0x5100_0000 + n, 0x1000, 1 << 32), real, Kind::Room);
         }
         offered
     }

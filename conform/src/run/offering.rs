@@ -27,7 +27,8 @@ impl Play<'_> {
         let Some(offset) = self.memory.offset(handle) else {
             return Ok(());
         };
-        let Some(bytes) = self.peer()?.written(handle, expected) else {
+        let written = self.peer()?.written(handle, expected);
+        let Some(bytes) = written.map_err(Failed::NotApplicable)? else {
             return Ok(());
         };
         let count = bytes.len();

@@ -1,5 +1,6 @@
 //! Scripts against a server that is one itself.
 
+mod devices;
 mod extensions;
 mod rows;
 
