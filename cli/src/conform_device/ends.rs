@@ -229,9 +229,13 @@ impl Ends {
         }
     }
 
-    /// Ends all connections. Returns whether none is left.
-    pub(super) fn leave_all(&mut self, now: Time) -> bool {
+    /// Takes the time for what is done from now on.
+    pub(super) fn begin(&mut self, now: Time) {
         self.now = now;
+    }
+
+    /// Ends all connections. Returns whether none is left.
+    pub(super) fn leave_all(&mut self) -> bool {
         let left: Vec<QpId> = self.ends.keys().copied().collect();
         for qp in left {
             if self.ends.get(&qp).is_some_and(|it| it.leaves.is_none()) {

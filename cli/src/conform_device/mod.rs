@@ -12,6 +12,8 @@ mod ends;
 mod inbox;
 mod offered;
 mod requests;
+#[cfg(test)]
+mod tests;
 mod turning;
 
 use std::io;

@@ -116,6 +116,8 @@ fn turn(ends: &Rc<RefCell<Ends>>, mut poll_loop: PollLoop, jobs: &Receiver<Job>)
     let mut is_over = false;
     loop {
         poll_loop.wake().take();
+        // The last turn may have been long ago.
+        ends.borrow_mut().begin(poll_loop.clock().now());
         loop {
             match jobs.try_recv() {
                 Ok(job) => job(&mut ends.borrow_mut()),
@@ -126,10 +128,10 @@ fn turn(ends: &Rc<RefCell<Ends>>, mut poll_loop: PollLoop, jobs: &Receiver<Job>)
                 }
             }
         }
-        let now = poll_loop.clock().now();
-        if is_over && ends.borrow_mut().leave_all(now) {
+        if is_over && ends.borrow_mut().leave_all() {
             return;
         }
+        let now = poll_loop.clock().now();
         if !poll_loop.turn(now) {
             poll_loop.wait(None);
         }
