@@ -88,10 +88,12 @@ impl Offered {
         self.0.iter().any(|it| it.script.handle == handle)
     }
 
-    /// Returns whether memory with this handle and offset, and at least this length, is registered.
+    /// Returns whether memory with this handle and offset, and at least this length, is offered.
     pub(super) fn has(&self, segment: &Segment) -> bool {
         let is_same = |it: &Memory| {
-            it.script.handle == segment.handle
+            it.kind != Kind::Guard
+                && !it.is_taken_back
+                && it.script.handle == segment.handle
                 && it.script.offset == segment.offset
                 && it.script.length >= segment.length
         };
@@ -219,6 +221,26 @@ mod tests {
         let real = octets(&[7, 1, 0x77, 8, 0, 0x2010, 0, 0x77, 16, 0, 0x1000]);
         assert_eq!(offered.outgoing(&script), real);
         assert_eq!(offered.incoming(real), script);
+    }
+
+    #[test]
+    fn memory_can_be_offered_after_a_message_has_named_its_handle() {
+        let mut offered = Offered::default();
+        let (script, real) = (segment(0x5100_0001, 8, 16), |stag| RemoteSegment {
+            stag: Stag(stag),
+            length: 8,
+            offset: 0,
+        });
+        offered.add(script, real(1), Kind::Guard);
+        assert!(offered.has_handle(script.handle));
+        assert!(!offered.has(&script));
+        offered.add(script, real(2), Kind::Source);
+        assert!(offered.has(&script));
+        let message = octets(&[0x5100_0001, 8, 0, 16]);
+        assert_eq!(offered.outgoing(&message), octets(&[2, 8, 0, 0]));
+        let invalidated = Region::RemoteRead(Bytes::new());
+        assert_eq!(offered.taken_back(Stag(2), &invalidated), Some(script.handle));
+        assert!(!offered.has(&script));
     }
 
     #[test]

@@ -22,15 +22,20 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Looks at what was written to a handle, where this end does not see single RDMA Writes.
+    /// Looks at what was written to a handle, where this end does not see single RDMA Writes. It is taken once: later,
+    /// nobody can write there any more.
     pub(super) fn collect(&mut self, handle: u32, expected: usize) -> Result<(), Failed> {
         let Some(offset) = self.memory.offset(handle) else {
             return Ok(());
         };
+        if self.collected.contains(&handle) {
+            return Ok(());
+        }
         let written = self.peer()?.written(handle, expected);
         let Some(bytes) = written.map_err(Failed::NotApplicable)? else {
             return Ok(());
         };
+        self.collected.insert(handle);
         let count = bytes.len();
         self.exchange
             .text(format!("{count} bytes were written to {handle:#x}"));

@@ -45,6 +45,8 @@ pub(super) struct Play<'a> {
     pub(super) invalidates: bool,
     /// The handles in the chunk lists of messages that were sent on this connection.
     pub(super) named: HashSet<u32>,
+    /// The handles of rooms that were taken back from the server.
+    pub(super) collected: HashSet<u32>,
     /// State of this connection in the working group's version 2.
     pub(super) wg: ConnectionWg,
     /// The characteristics of this connection's ends, in version 2 of 2016.
@@ -73,6 +75,7 @@ impl<'a> Play<'a> {
             receive: receive_size(&[]),
             invalidates: false,
             named: HashSet::new(),
+            collected: HashSet::new(),
             wg: ConnectionWg::new(),
             ends: BothEnds::default(),
             waiting: VecDeque::new(),
@@ -168,6 +171,7 @@ impl<'a> Play<'a> {
         self.peer = None;
         self.memory = Memory::default();
         self.named.clear();
+        self.collected.clear();
         self.wg = ConnectionWg::new();
         self.ends = BothEnds::default();
         self.waiting.clear();

@@ -128,6 +128,16 @@ fn over(device: Device, script: Vec<Step>) -> Result<(), Failed> {
 }
 
 #[test]
+fn a_room_can_be_compared_twice() {
+    let holds = || Step::Holds(HANDLE, vec![1, 2]);
+    let script = vec![Step::Room(segment(HANDLE, 16, 0)), holds(), holds()];
+    let device = Device {
+        written: Some(Ok(vec![1, 2])),
+    };
+    assert_eq!(over(device, script), Ok(()));
+}
+
+#[test]
 fn a_room_that_cannot_be_seen_is_no_empty_room() {
     let script = || {
         let room = Step::Room(segment(HANDLE, 16, 0));
