@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rpcrdma_conform::stream::Gone;
 
-/// The most octets of messages that nobody has looked at. Floods of cases are answered by less.
+/// The most bytes of memory for messages that nobody has looked at. Floods of cases are answered by less.
 const MOST_KEPT: usize = 64 << 20;
+/// The bytes that an entry costs beside its octets: its place in the queue, and what the allocator adds.
+const ENTRY: usize = 128;
 
 /// Something that has come.
 #[derive(Debug)]
@@ -19,9 +21,10 @@ pub(super) enum Came {
 }
 
 impl Came {
-    fn len(&self) -> usize {
+    /// Returns the memory that it costs, bytes.
+    fn cost(&self) -> usize {
         match self {
-            Self::Message(bytes, _) | Self::Response(_, bytes) => bytes.len().max(1),
+            Self::Message(bytes, _) | Self::Response(_, bytes) => bytes.len() + ENTRY,
         }
     }
 }
@@ -30,7 +33,7 @@ impl Came {
 #[derive(Debug, Default)]
 pub(super) struct State {
     came: VecDeque<Came>,
-    /// The octets of `came`.
+    /// The memory that `came` costs, bytes.
     kept: usize,
     /// The private data of the other end, or why the connection was not set up.
     pub(super) set_up: Option<Result<Vec<u8>, String>>,
@@ -48,7 +51,7 @@ impl State {
     /// Returns what came first.
     pub(super) fn next(&mut self) -> Option<Came> {
         let next = self.came.pop_front()?;
-        self.kept -= next.len();
+        self.kept -= next.cost();
         Some(next)
     }
 
@@ -62,10 +65,11 @@ impl State {
         if self.end.is_some() {
             return;
         }
-        self.kept += came.len();
+        self.kept += came.cost();
         self.came.push_back(came);
         if self.kept > MOST_KEPT {
-            let text = format!("more than {MOST_KEPT} bytes that nothing asked for");
+            let most = MOST_KEPT >> 20;
+            let text = format!("more than {most} MiB of messages that nothing asked for");
             self.end = Some(Gone::Nonsense(text));
         }
     }
@@ -106,13 +110,17 @@ mod tests {
 
     #[test]
     fn a_peer_that_sends_without_end_is_not_kept() {
-        let inbox = Inbox::default();
-        for _ in 0..=MOST_KEPT / (1 << 20) + 2 {
-            inbox.change(|it| it.add(Came::Message(vec![0; 1 << 20], None)));
+        for length in [1, 4096, 1 << 20] {
+            let inbox = Inbox::default();
+            let most = MOST_KEPT / (length + ENTRY) + 1;
+            for _ in 0..most + 2 {
+                inbox.change(|it| it.add(Came::Message(vec![0; length], None)));
+            }
+            let mut state = inbox.state();
+            assert!(matches!(state.end, Some(Gone::Nonsense(_))));
+            let kept = std::iter::from_fn(|| state.next()).count();
+            assert_eq!((kept, state.kept), (most, 0));
         }
-        let mut state = inbox.state();
-        assert!(matches!(state.end, Some(Gone::Nonsense(_))));
-        let kept = std::iter::from_fn(|| state.next()).count();
-        assert_eq!(kept, MOST_KEPT / (1 << 20) + 1);
+        assert!(size_of::<Came>() <= ENTRY / 2);
     }
 }
