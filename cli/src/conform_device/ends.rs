@@ -44,6 +44,8 @@ struct End {
     offered: Offered,
     /// The length of its receives, bytes.
     receive: usize,
+    /// Whether this end offers memory: it is the client.
+    offers: bool,
     /// The number of the next work request.
     next: u64,
     /// RDMA Reads, with the handle of their sink in the script.
@@ -61,11 +63,12 @@ struct End {
 }
 
 impl End {
-    fn new(inbox: Arc<Inbox>, receive: usize) -> Self {
+    fn new(inbox: Arc<Inbox>, receive: usize, offers: bool) -> Self {
         Self {
             inbox,
             offered: Offered::default(),
             receive,
+            offers,
             next: 1,
             reads: HashMap::new(),
             invalidations: HashMap::new(),
@@ -132,7 +135,7 @@ impl Ends {
         };
         let qp = self.device.connect(remote, &options);
         let qp = qp.map_err(|error| error.to_string())?;
-        self.ends.insert(qp, End::new(inbox, receive));
+        self.ends.insert(qp, End::new(inbox, receive, true));
         let posted = self.post_receives(qp);
         if posted.is_err() {
             self.remove(qp);
@@ -163,7 +166,7 @@ impl Ends {
     ) -> Result<QpId, String> {
         let qp = self.device.prepare_accept(request, None);
         let qp = qp.map_err(|error| error.to_string())?;
-        self.ends.insert(qp, End::new(inbox, receive));
+        self.ends.insert(qp, End::new(inbox, receive, false));
         let attributes = self.device.attributes();
         let options = AcceptOptions {
             private_data: private,
@@ -258,7 +261,10 @@ impl Ends {
         let Some(end) = self.ends.get_mut(&qp) else {
             return;
         };
-        let message = end.offered.outgoing(message);
+        let message = match end.offers {
+            true => end.offered.outgoing(message),
+            false => Bytes::copy_from_slice(message),
+        };
         let request = SendWr::Send {
             gather: [message].into_iter().collect(),
             invalidate: invalidate.map(Stag),
@@ -272,8 +278,11 @@ impl Ends {
     /// if it did not know the handle. The offset in the message stays the script's, outside of that byte, so that the
     /// other end can access nothing by it.
     fn guard(&mut self, qp: QpId, message: &[u8]) {
-        let is_possible = self.device.attributes().remote_invalidation;
-        let Some(v1::Message::Rpc(header, _)) = v1::parse(message).filter(|_| is_possible) else {
+        let offers = self.ends.get(&qp).is_some_and(|it| it.offers);
+        let is_possible = offers && self.device.attributes().remote_invalidation;
+        let is_first = message.get(4..8) == Some(&1_u32.to_be_bytes());
+        let parsed = v1::parse(message).filter(|_| is_possible && is_first);
+        let Some(v1::Message::Rpc(header, _)) = parsed else {
             return;
         };
         let reads = header.reads.iter().map(|(_, segment)| segment);
@@ -284,15 +293,23 @@ impl Ends {
             if end.offered.has_handle(segment.handle) {
                 continue;
             }
-            let region = Region::RemoteRead(Bytes::from_static(&[0]));
-            // If this fails, the message keeps the script's handle.
-            if let Ok(real) = self.device.register(qp, region) {
-                let named = RemoteSegment {
-                    length: segment.length,
-                    offset: segment.offset,
-                    ..real
-                };
-                end.offered.add(*segment, named, Kind::Guard);
+            // From the pool, as not all devices can register a constant. If this fails, the message keeps the script's
+            // handle.
+            let octet = self.device.pool().concat(&[Bytes::from_static(&[0])]);
+            let Ok(octet) = octet else {
+                return;
+            };
+            let region = Region::RemoteRead(octet.freeze());
+            match self.device.register(qp, region) {
+                Ok(real) => {
+                    let named = RemoteSegment {
+                        length: segment.length,
+                        offset: segment.offset,
+                        ..real
+                    };
+                    end.offered.add(*segment, named, Kind::Guard);
+                }
+                Err((error, _)) => tracing::warn!(%error, "a handle without memory has no guard"),
             }
         }
     }

@@ -142,6 +142,10 @@ impl Offered {
             let Some(memory) = self.0.iter().rfind(of_handle) else {
                 continue;
             };
+            // Numbers can be like a handle that no script has chosen for memory.
+            if memory.kind == Kind::Guard && long(message, at + 8) != Some(memory.script.offset) {
+                continue;
+            }
             put(&mut out, at, &memory.real.stag.0.to_be_bytes());
             if at == INVALIDATED {
                 continue;
@@ -239,7 +243,10 @@ mod tests {
         let message = octets(&[0x5100_0001, 8, 0, 16]);
         assert_eq!(offered.outgoing(&message), octets(&[2, 8, 0, 0]));
         let invalidated = Region::RemoteRead(Bytes::new());
-        assert_eq!(offered.taken_back(Stag(2), &invalidated), Some(script.handle));
+        assert_eq!(
+            offered.taken_back(Stag(2), &invalidated),
+            Some(script.handle)
+        );
         assert!(!offered.has(&script));
     }
 
@@ -255,6 +262,21 @@ mod tests {
         assert_eq!(offered.incoming(numbers.clone()), numbers);
         // Octets behind the last whole word.
         assert_eq!(offered.outgoing(&[0x51, 0, 0]), &[0x51, 0, 0][..]);
+    }
+
+    #[test]
+    fn a_handle_without_memory_is_exchanged_in_its_segment_alone() {
+        let mut offered = Offered::default();
+        let real = RemoteSegment {
+            stag: Stag(0x77),
+            length: 0,
+            offset: 1 << 32,
+        };
+        offered.add(segment(7, 0, 1 << 32), real, Kind::Guard);
+        let script = octets(&[7, 1, 7, 0, 1, 0, 7, 8]);
+        let sent = octets(&[7, 1, 0x77, 0, 1, 0, 7, 8]);
+        assert_eq!(offered.outgoing(&script), sent);
+        assert_eq!(offered.incoming(sent), script);
     }
 
     #[test]
