@@ -2,7 +2,8 @@
 //!
 //! A short first piece of a message is copied out of its receive, as network drivers do: up to 256
 //! bytes, or 1,024 of a shared receive. The copy costs less than taking a buffer from the pool and giving it
-//! back, and the receive can be posted again at once. The copy is counted (`copied_bytes`).
+//! back, and the receive can be posted again at once. The copy is counted (`copied_bytes`). So it is with a whole reply
+//! in a shared receive that is a little longer than the first piece, whose end would occupy a long second one.
 
 use bytes::BytesMut;
 use onc_rpc::Segments;
@@ -50,6 +51,9 @@ pub(super) fn restore(structure: &ReceiveStructure, pieces: &mut [Buf]) -> bool 
 /// The maximum length, in bytes, of a first piece that is copied out of its receive, unless
 /// [`SparePieces::copying`] says otherwise.
 const COPIED: usize = 256;
+
+/// A message with fewer bytes than these behind its first piece is only a little longer than that.
+const LITTLE: usize = 512;
 
 /// Pieces of consumed receives that can be posted again: pieces that the message did not reach, and first
 /// pieces whose short content was copied out. Reusing them costs less than allocating from the pool. Because
@@ -115,6 +119,29 @@ impl SparePieces {
         let first = pieces.next().filter(|first| first.len() > self.most_copied);
         let rest = pieces.filter(|piece| !piece.is_empty());
         first.into_iter().chain(rest).map(Buf::block_size).sum()
+    }
+
+    /// Returns whether the message in a consumed receive is a little longer than a first piece that would be copied.
+    #[inline]
+    pub(super) fn is_little_longer(&self, receive: &Scatter) -> bool {
+        let Some(head) = receive.head() else {
+            return false;
+        };
+        head <= self.most_copied && (1..LITTLE).contains(&(receive.len() - head))
+    }
+
+    /// Copies the whole message out of a consumed receive, and keeps all pieces as spare ones.
+    pub(super) fn whole_message(&mut self, receive: Scatter) -> Segments {
+        let len = receive.len();
+        if self.room.capacity() < len {
+            self.room.reserve(HEADER_ROOM);
+        }
+        for (index, piece) in receive.into_iter().enumerate() {
+            self.room.extend_from_slice(&piece);
+            self.pieces.push((index, piece));
+        }
+        self.copied += len as u64;
+        Segments::from_iter([self.room.split().freeze()])
     }
 
     /// Returns the message in a consumed receive, in the order of its segments. With `keep`, a short first
@@ -294,6 +321,38 @@ mod tests {
         assert_eq!((got.concat(), spare.copied()), (vec![7; 9], copied as u64));
         drop(got);
         assert_eq!(pool.in_use(), 0);
+    }
+
+    /// A reply that is a little longer than the first piece occupies no second one, which is much longer.
+    #[test]
+    fn a_message_a_little_longer_than_the_first_piece_is_copied_as_a_whole() {
+        let pool = Pool::new(1 << 20);
+        let structure = structure(&[(1024, 1, false), (65_536, 4096, true)]);
+        let mut spare = SparePieces::copying(1024);
+        for (len, little) in [(1024, false), (1025, true), (1535, true), (1536, false)] {
+            let mut receive = alloc(&structure, &pool, &mut spare).unwrap();
+            let message: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+            assert!(receive.fill(&message));
+            assert_eq!(spare.is_little_longer(&receive), little, "of {len} bytes");
+            if little {
+                let before = spare.copied();
+                let places: Vec<_> = receive.pieces().map(|piece| piece.as_ptr()).collect();
+                let got = spare.whole_message(receive);
+                assert_eq!((got.len(), got.concat()), (1, message));
+                assert_eq!(spare.copied() - before, len as u64);
+                let next = alloc(&structure, &pool, &mut spare).unwrap();
+                assert_eq!(lengths(&next), [1024, 65_536]);
+                let again: Vec<_> = next.pieces().map(|piece| piece.as_ptr()).collect();
+                assert_eq!(again, places);
+            }
+        }
+        // A shorter first piece would not be copied either.
+        let mut receive = alloc(&structure, &pool, &mut SparePieces::default()).unwrap();
+        assert!(receive.fill(&[7; 1100]));
+        assert!(!SparePieces::default().is_little_longer(&receive));
+        let mut plain = Scatter::from(pool.alloc(4096).unwrap());
+        assert!(plain.fill(&[7; 1100]));
+        assert!(!spare.is_little_longer(&plain));
     }
 
     #[test]

@@ -277,8 +277,13 @@ impl ReceivePool {
     ) -> Arrived {
         self.consumed += 1;
         let kept = self.spare.kept(&receive);
-        if kept == 0 {
-            let message = self.spare.message_in_place(receive, None);
+        // What messages of a client hold is not limited.
+        let copies = connection.in_place().is_none() && self.spare.is_little_longer(&receive);
+        if kept == 0 || copies {
+            let message = match copies {
+                true => self.spare.whole_message(receive),
+                false => self.spare.message_in_place(receive, None),
+            };
             // Its own buffers are spare now.
             self.replace(device);
             return Arrived::Whole(message);
