@@ -433,8 +433,9 @@ def tree_trips(data):
     return wrapped(
         "The slope can be some percent too high. For example, the preset `tree` made "
         f"{one['operations']:.0f} calls, none of which overlap, and {one['round_trips']:.0f} round trips were measured (on two "
-        "processors of a virtual machine). The likely reason, which was not tested, is that a wake-up takes longer after a longer "
-        "sleep.")
+        "processors of a virtual machine). The likely reason, which was not tested: over the longer link, "
+        "processes sleep longer while they wait, and a wake-up after a longer sleep takes more time. This time is counted as "
+        "round trips.")
 
 
 # docs/direct-io.md
