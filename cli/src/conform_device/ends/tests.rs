@@ -17,7 +17,8 @@ fn ends() -> Ends {
 /// Adds an end whose queue pair the device does not know.
 fn add(ends: &mut Ends, qp: QpId) -> Arc<Inbox> {
     let inbox = Arc::new(Inbox::default());
-    ends.ends.insert(qp, End::new(Arc::clone(&inbox), 4096));
+    ends.ends
+        .insert(qp, End::new(Arc::clone(&inbox), 4096, true));
     inbox
 }
 
