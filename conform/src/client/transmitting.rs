@@ -1,5 +1,6 @@
 //! Serving with the extensions of version-two-01: characteristics, calls by ROPT_XMTREQ, and replies to them.
 
+use super::arrival::Thresholds;
 use super::call::{Call, READ};
 use super::case::{Act, Operation, StrayTwo, Transmitting};
 use super::connection::{Connection, Over};
@@ -56,7 +57,11 @@ impl Connection<'_> {
         let shows = self.stage.operation != Operation::Read;
         self.stage.shared().acted |= is_limit && shows;
         let receive = self.second.tell(&words);
-        self.thresholds.calls = receive.saturating_sub(DIRECTION);
+        self.thresholds = Thresholds {
+            calls: receive.saturating_sub(DIRECTION),
+            // The client has told how long its receives are, by its first message (xcharext-02, 4.1).
+            replies: self.second.client_receive().saturating_sub(DIRECTION),
+        };
         Some(v2::operation(INTRODUCTION, CALL, INITXCH, &words, &[]))
     }
 
