@@ -1,7 +1,7 @@
 #!/bin/sh
 # shellcheck shell=sh
 #: about    this project's server and client, judged by `rpcrdma conform --device` over rxe and siw
-#: timeout  1500
+#: timeout  2000
 #: copy     rpcrdma
 
 JUDGE_PORT=20053 # where clients are judged
@@ -20,9 +20,9 @@ lane() {
     for device in rxe siw; do
         need lab/$device 60 verbs_up $device
         need $device/serve 40 serve_up
-        check $device/server 420 server_judged $device
+        check $device/server 600 server_judged $device
         check $device/serve-ends 30 serve_end TERM
-        check $device/client 420 client_judged $device
+        check $device/client 300 client_judged $device
         need lab/$device/down 60 verbs_down $device
     done
     check kernel-log 10 quiet_but_for_refusals
