@@ -33,13 +33,15 @@ fn our_client_passes_by_each_operation() {
         files[1],
         "--capture",
         files[2],
-        // A plain server, a lost connection, a folder of long replies.
+        // A plain server, a lost connection, a folder of long replies, and one longer than 4096 bytes by RDMA2_MSG.
         "--only",
         "rfc8166/3.5.1",
         "--only",
         "rfc8166/4.2",
         "--only",
         "rfc8166/4.3",
+        "--only",
+        "rtrext-00/9.3/1001",
     ];
     let done = run([&LISTEN[..], &options].concat()).ok();
     let summary = done.stdout.lines().last().unwrap();
