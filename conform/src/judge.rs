@@ -245,7 +245,7 @@ impl<'a> Bases<'a> {
     /// Returns a case that is to be performed, unless one that it needs is wrong.
     ///
     /// # Errors
-    /// It is not performed. If that is wrong, there is the reason.
+    /// The case is not performed. There is a reason if what it needs is wrong.
     fn performable(&self, address: &str) -> Result<&'a Case, Option<&'static str>> {
         let Some(case) = self.cases.get(address) else {
             return Err(Some("is the address of no case"));

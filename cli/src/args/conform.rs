@@ -109,7 +109,7 @@ pub(crate) struct ConformArgs {
     pub(crate) from: Option<PathBuf>,
 
     /// Only cases whose address begins with these components (below): rfc8166, rfc8166/4.5, rfc8166/4.5.2/3.
-    /// It can be given several times
+    /// The option can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) only: Vec<String>,
 

@@ -17,7 +17,7 @@ const HANDLE: u32 = 0x5100_0001;
 /// An end of a connection, and a maker of such ends. What it does not say itself, one over TCP does.
 #[derive(Clone, Debug, Default)]
 struct Device {
-    /// What was written to each room.
+    /// The octets that were written to each room.
     written: Option<Result<Vec<u8>, String>>,
 }
 
