@@ -488,7 +488,7 @@ fn the_readme_says_what_is_counted_in_the_simulation() {
         assert_eq!(figures, [&counted[..], &[time]].concat(), "{line}");
         seen += 1;
     }
-    assert_eq!(seen, 6);
+    assert_eq!(seen, 5);
 }
 
 /// Returns the processes whose parent is `parent`.
