@@ -21,7 +21,8 @@ fn the_published_ladders_are_what_is_counted() {
     command.args([
         "compare", "--device", "sim", "--ops", "write", "--sizes", "8k",
     ]);
-    command.args(["--via", "v1-inv,v2-cont,v2-ddp", "--json", "-", "--figures"]);
+    let modes = "v1-inv,v2-cont,v2-ddp-cont";
+    command.args(["--via", modes, "--json", "-", "--figures"]);
     let finished = Running::start(command.arg(dir.path())).finish().ok();
     let rows: Vec<Value> = serde_json::from_str(&finished.stdout).expect("rows as JSON");
     let drawn = |name: &str| fs::read_to_string(dir.path().join(name)).expect(name);
